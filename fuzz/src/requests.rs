@@ -3,14 +3,16 @@
 use std::net::SocketAddr;
 use std::sync::LazyLock;
 
+use domain::field_lines::FieldLines;
 use domain::head_fields::{CredentialFields, FieldSet};
+use domain::head_memory::HeadMemory;
 use domain::identity::{AuthMethod, OrgId, Peer, Principal, PrincipalHeaders, UserId};
 use edge::forward::{
     AllowedFeatures, Client, ForwardContext, PassedFields, TrustedProxies, UpstreamRequest, ValidatedHead,
     rewrite_request,
 };
 use edge::transport::head::{BodyFraming, HeadLimits, HeadScanner};
-use http::header::AUTHORIZATION;
+use http::header::{AUTHORIZATION, HOST};
 use http::request::Parts;
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 use keygate::admission::key_field;
@@ -101,9 +103,10 @@ pub fn sanitizer(bytes: &[u8]) {
         allowed,
         passed,
         trace: None,
+        memory: &HeadMemory::default(),
     };
-    let UpstreamRequest { request, .. } = rewrite_request(received, BODY_LENGTH, context);
-    let text = serialized(&request);
+    let UpstreamRequest { request, added, .. } = rewrite_request(received, BODY_LENGTH, context);
+    let text = serialized(&request, &added);
 
     let mut fields = [httparse::EMPTY_HEADER; MAX_FIELDS];
     let mut parsed = httparse::Request::new(&mut fields);
@@ -136,6 +139,7 @@ pub(super) fn with_context<T>(act: impl FnOnce(ForwardContext<'_>) -> T) -> T {
         allowed,
         passed,
         trace: None,
+        memory: &HeadMemory::default(),
     })
 }
 
@@ -145,11 +149,11 @@ fn identity(parsed: &httparse::Request<'_, '_>, principal: &Principal) {
         parsed.headers.iter().filter(|field| folded(field.name) == wanted).map(|field| field.value).collect()
     };
     let headers = &principal.headers;
-    for (name, value) in [("x-user-id", &headers.user_id), ("x-org-id", &headers.org_id)] {
+    for (name, value) in [("x-user-id", headers.user_id()), ("x-org-id", headers.org_id())] {
         assert_eq!(values(name), [value.as_bytes()], "{name}");
     }
-    assert_eq!(values("x-key-id"), [headers.key_id.as_ref().expect("a key was used").as_bytes()]);
-    assert_eq!(values("x-permissions"), [headers.permissions.as_bytes()]);
+    assert_eq!(values("x-key-id"), [principal.key_id.expect("a key was used").as_str().as_bytes()]);
+    assert_eq!(values("x-permissions"), [headers.permissions().as_bytes()]);
     assert_eq!(values("x-auth-method"), [b"api-key"]);
     assert_eq!(values("x-request-id"), [b"0190-id"]);
     for once in ["via", "forwarded", "x-forwarded-for", "x-forwarded-proto"] {
@@ -221,19 +225,20 @@ fn principal() -> Principal {
     let (user_id, org_id) = (UserId::generate(), OrgId::generate());
     let key_id = "abcDEF123".parse().expect("a key's id");
     let permissions = ["a:read".parse().expect("a permission"), "b:write".parse().expect("a permission")];
-    let headers = PrincipalHeaders::new(user_id, org_id, Some(key_id), &permissions);
+    let headers = PrincipalHeaders::new(user_id, org_id, &permissions);
     Principal { key_id: Some(key_id), user_id, org_id, method: AuthMethod::ApiKey, headers }
 }
 
 /// As the upstream gets it, but for the host and the framing, which are made where it is sent.
-fn serialized(request: &Request<()>) -> Vec<u8> {
+fn serialized(request: &Request<()>, added: &FieldLines) -> Vec<u8> {
     let mut text = format!("{} {} HTTP/1.1\r\n", request.method(), request.uri()).into_bytes();
-    for (name, value) in request.headers() {
+    for (name, value) in request.headers().iter().filter(|(name, _)| **name != HOST) {
         text.extend_from_slice(name.as_str().as_bytes());
         text.extend_from_slice(b": ");
         text.extend_from_slice(value.as_bytes());
         text.extend_from_slice(b"\r\n");
     }
+    text.extend_from_slice(added.as_bytes());
     text.extend_from_slice(b"\r\n");
     text
 }

@@ -76,8 +76,11 @@ fn has(bytes: &[u8], wanted: &[u8]) -> bool {
 fn forwarded(request: Request<()>) -> HeaderMap {
     let head = request.into_parts().0;
     let received = ValidatedHead::validate(head, &CredentialFields::NONE).expect("cookies are no flaw");
-    let UpstreamRequest { request, .. } = with_context(|context| rewrite_request(received, BODY_LENGTH, context));
-    request.into_parts().0.headers
+    let UpstreamRequest { request, added, .. } =
+        with_context(|context| rewrite_request(received, BODY_LENGTH, context));
+    let mut headers = request.into_parts().0.headers;
+    added.write_to(&mut headers);
+    headers
 }
 
 /// Every accepted return path is a path of the same origin, for a browser that parses it once or twice.

@@ -17,6 +17,7 @@ use control::dashboard::{self, CurlExample, CurlExamples, Dashboard};
 use control::federation::TokenEndpoint;
 use control::management_api::ManagementApi;
 use domain::head_fields::CredentialFields;
+use domain::head_memory::HeadMemory;
 use edge::forward::{ResponseOrigin, TrustedProxies};
 use edge::transport::{ServeOptions, Settings};
 use platform::request_body::BodyLimits;
@@ -185,6 +186,7 @@ impl SharedHandles {
             tunnel_idle: snapshot.config.tunnel_idle,
             open: open.clone(),
             ids: ContextV7::new(),
+            memory: HeadMemory::default(),
             policies: PolicyCache::default(),
             observer: observe(snapshot.tracer.clone()),
             usage_reads: self.usage_reads.clone(),

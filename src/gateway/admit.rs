@@ -13,6 +13,7 @@ use super::public::PublicSlot;
 use super::request::{Arrival, AuditTexts};
 use super::{Gateway, Unsent, own_response};
 use crate::admission::Route;
+use domain::field_lines::FieldLines;
 use domain::head_fields::FieldSet;
 use domain::identity::Principal;
 use domain::refusal::Refusal;
@@ -22,7 +23,10 @@ use platform::request_body::RequestBody;
 use state::Admitted;
 
 /// Admitted request: its route, its exchange, and its head for the upstream.
-pub(super) type AdmittedRequest<'a> = (&'a Route, Box<Exchange>, Request<RequestBody>);
+pub(super) type AdmittedRequest<'a> = (&'a Route, Box<Exchange>, ForwardedRequest);
+
+/// Request on its way to the upstream, and the fields that are added to its head.
+pub(super) type ForwardedRequest = (Request<RequestBody>, FieldLines);
 
 /// Grant of an admitted request, before its exchange begins.
 #[expect(clippy::large_enum_variant, reason = "handed on at once; a box would be an allocation for each request")]
@@ -70,7 +74,7 @@ impl Gateway {
         let has_key_field = request.head.fields().contains(FieldSet::CREDENTIAL);
         let (request, features) = self.rewrite_request(arrival, route, granted.principal().map(Arc::as_ref), request);
         let grant = granted.into_grant(self, arrival, route, has_key_field);
-        let exchange = Exchange::begin(self, arrival, route, grant, request.body().upload(), features);
+        let exchange = Exchange::begin(self, arrival, route, grant, request.0.body().upload(), features);
         Ok((route, Box::new(exchange), request))
     }
 
@@ -146,7 +150,7 @@ impl Gateway {
         route: &Route,
         principal: Option<&Principal>,
         request: Unsent,
-    ) -> (Request<RequestBody>, RequestFeatures) {
+    ) -> (ForwardedRequest, RequestFeatures) {
         let context = ForwardContext {
             peer: &arrival.connection.peer,
             client: &arrival.client,
@@ -158,12 +162,13 @@ impl Gateway {
             allowed: AllowedFeatures { upgrade: &route.upgrade, trailers: route.trailers },
             passed: &self.upstreams[route.upstream].passed_fields,
             trace: arrival.observed.as_deref(),
+            memory: &self.memory,
         };
         let Unsent { head, body } = request;
-        let UpstreamRequest { request, features, dropped_fields } =
+        let UpstreamRequest { request, added, features, dropped_fields } =
             forward::rewrite_request(head, body.size_hint().exact(), context);
         self.metrics.fields_dropped.request.inc_by(dropped_fields as u64);
         let limits = if features.long_lived { &self.long_lived_limits } else { &self.body_limits };
-        (request.map(|()| RequestBody::new(body, Rc::clone(limits))), features)
+        ((request.map(|()| RequestBody::new(body, Rc::clone(limits))), added), features)
     }
 }

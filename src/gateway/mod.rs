@@ -61,6 +61,7 @@ use uuid::ContextV7;
 use crate::admission::Admission;
 use domain::address_limiter::AddressLimiter;
 use domain::head_fields::FieldSet;
+use domain::head_memory::HeadMemory;
 use domain::refusal::Refusal;
 use edge::forward::{PassedFields, ResponseOrigin, TrustedProxies, ValidatedHead};
 use edge::transport::Settings;
@@ -115,6 +116,8 @@ pub struct Gateway {
     pub ids: ContextV7,
     /// Values of `RateLimit-Policy`.
     pub policies: PolicyCache,
+    /// Memory of what is made for the head of one request.
+    pub memory: HeadMemory,
     /// Observes requests for the access log, traces and metrics by convention; none when all of them are off.
     pub observer: Option<Rc<Observer>>,
     /// Turns to read the usage of callers, shared by all workers.
@@ -199,7 +202,7 @@ impl Gateway {
 
     /// Admits a request, sends it to the upstream, and answers with its response.
     async fn serve(&self, arrival: &Arrival, unsent: &mut Option<Unsent>) -> Response<GuardedBody> {
-        let (route, mut exchange, request) = match self.admit(arrival, unsent).await {
+        let (route, mut exchange, (request, added)) = match self.admit(arrival, unsent).await {
             Ok(admitted) => admitted,
             Err(refused) => return refused,
         };
@@ -209,7 +212,7 @@ impl Gateway {
             return Box::pin(self.serve_usage(arrival, route, exchange, caller)).await;
         }
         let terms = exchange.send_terms(route, self.tunnel_idle);
-        let received = self.upstreams[route.upstream].pool.send(request, terms, now).await;
+        let received = self.upstreams[route.upstream].pool.send(request, added, terms, now).await;
         let response = match self.rewrite_response(received, &exchange, arrival) {
             Ok(response) => response,
             Err(refusal) => return own_response::own(exchange.fail(arrival, route, refusal)),

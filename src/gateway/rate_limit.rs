@@ -8,6 +8,7 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use uuid::Uuid;
 
+use domain::head_memory::HeadMemory;
 use domain::identity::AuthMethod;
 use domain::quota::{Quota, RateLimitStatus, SlotStatus};
 use domain::refusal::Limit;
@@ -74,11 +75,12 @@ impl RateLimitFields {
     }
 
     /// Writes `RateLimit` and `RateLimit-Policy` of an admitted request.
-    pub(super) fn write(&self, headers: &mut HeaderMap, policies: &PolicyCache) {
+    pub(super) fn write(&self, headers: &mut HeaderMap, policies: &PolicyCache, memory: &HeadMemory) {
         let Self { status, method } = self;
         let name = policy_name(Limit::Rate, *method);
         let tokens = (status.remaining, whole_seconds(status.full_in_us));
-        headers.insert(RATELIMIT, position(name, tokens, FreeSlots::new(status)));
+        let position = position(name, tokens, FreeSlots::new(status));
+        headers.insert(RATELIMIT, memory.value(position.as_bytes()));
         headers.insert(RATELIMIT_POLICY, policies.value(name, status));
     }
 
@@ -105,7 +107,10 @@ impl RateLimitFields {
                 headers.insert(RETRY_AFTER, HeaderValue::from(slot_retry(request_id)));
             }
         }
-        headers.insert(RATELIMIT, position(name, tokens, slots));
+        let mut position = position(name, tokens, slots).value();
+        // The next one differs: HTTP/2 is not to keep it.
+        position.set_sensitive(true);
+        headers.insert(RATELIMIT, position);
         headers.insert(RATELIMIT_POLICY, policy(name, status));
     }
 }
@@ -147,6 +152,8 @@ impl Text {
         Self { bytes: [0; MAX_VALUE], length: 0 }
     }
 
+    // Inlined, the length of a constant text is known: its bytes are moved in place, instead of by a call.
+    #[inline(always)]
     fn text(mut self, text: &str) -> Self {
         let end = self.length + text.len();
         self.bytes[self.length..end].copy_from_slice(text.as_bytes());
@@ -158,8 +165,12 @@ impl Text {
         self.text(itoa::Buffer::new().format(number))
     }
 
+    fn as_bytes(&self) -> &[u8] {
+        &self.bytes[..self.length]
+    }
+
     fn value(&self) -> HeaderValue {
-        HeaderValue::from_bytes(&self.bytes[..self.length]).expect("digits and quotes are visible ASCII")
+        HeaderValue::from_bytes(self.as_bytes()).expect("digits and quotes are visible ASCII")
     }
 }
 
@@ -179,17 +190,14 @@ pub(super) fn policy_name(limit: Limit, method: AuthMethod) -> &'static str {
     }
 }
 
-/// Value of `RateLimit`: tokens that are left, seconds until there are all of them, and slots that are free.
-fn position(name: &str, (tokens, seconds): (u32, u64), slots: FreeSlots) -> HeaderValue {
+/// Text of `RateLimit`: tokens that are left, seconds until there are all of them, and slots that are free.
+fn position(name: &str, (tokens, seconds): (u32, u64), slots: FreeSlots) -> Text {
     let text = Text::new().text("\"").text(name).text("\";r=").number(tokens);
     let mut text = text.text(";t=").number(seconds).text(", \"org\";r=").number(slots.org);
     if let Some(free) = slots.key {
         text = text.text(", \"").text(KEY_CONCURRENCY).text("\";r=").number(free);
     }
-    let mut value = text.value();
-    // The next one differs: HTTP/2 is not to keep it.
-    value.set_sensitive(true);
-    value
+    text
 }
 
 /// Value of `RateLimit-Policy`.
@@ -253,6 +261,7 @@ mod tests {
     #[test]
     fn fields_of_an_admitted_request_are_those_of_any_other() {
         let policies = PolicyCache::default();
+        let memory = HeadMemory::default();
         let mut status = RateLimitStatus {
             quota: Quota::DEFAULT,
             remaining: u32::MAX,
@@ -275,7 +284,7 @@ mod tests {
                 let fields = RateLimitFields::new(status, method);
                 let mut written = HeaderMap::new();
                 let mut expected = HeaderMap::new();
-                fields.write(&mut written, &policies);
+                fields.write(&mut written, &policies, &memory);
                 fields.write_with(&mut expected, None, Uuid::nil());
                 assert_eq!(written, expected);
             }

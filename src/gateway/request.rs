@@ -20,6 +20,7 @@ use super::rejection::Rejection;
 use crate::admission::Route;
 use domain::clock::{self, Micros, Reading};
 use domain::head_fields::{CredentialFields, FieldSet};
+use domain::head_memory::HeadMemory;
 use domain::identity::{AuthMethod, Principal, X_REQUEST_ID};
 use domain::refusal::Refusal;
 use domain::trace_context::TraceId;
@@ -96,7 +97,7 @@ impl Arrival {
         let has_expect = fields.map(|fields| fields.contains(FieldSet::EXPECT));
         let mut arrival = Self {
             id,
-            id_header: id_header(id),
+            id_header: id_header(id, &gateway.memory),
             time,
             begun,
             downstream,
@@ -247,15 +248,8 @@ fn id_at(time: Micros, ids: &ContextV7) -> Uuid {
     Uuid::new_v7(Timestamp::from_unix(ids, time.0 / 1_000_000, nanos))
 }
 
-/// Value of `X-Request-Id`: its bytes and the count of its clones, which go to the upstream and to the client, are one
-/// allocation.
-fn id_header(id: Uuid) -> HeaderValue {
+/// Value of `X-Request-Id`. Its clones go to the upstream and to the client.
+fn id_header(id: Uuid, memory: &HeadMemory) -> HeaderValue {
     let mut text = [0; Hyphenated::LENGTH];
-    id.hyphenated().encode_lower(&mut text);
-    let text = Bytes::from_owner(text);
-    let mut value = HeaderValue::from_maybe_shared(text).expect("hexadecimal digits and dashes are visible ASCII");
-    // It never comes again. HTTP/2 would keep it in the table of the connection's fields otherwise, compare the next
-    // ones with it, and evict those that do come again (RFC 7541, section 6.2.3).
-    value.set_sensitive(true);
-    value
+    memory.value(id.hyphenated().encode_lower(&mut text).as_bytes())
 }

@@ -81,7 +81,7 @@ impl Gateway {
         route.metrics.count_response(response.status());
         exchange.status = Some(response.status());
         let Some(caller) = exchange.caller() else { return };
-        caller.rate_limit.write(response.headers_mut(), &self.policies);
+        caller.rate_limit.write(response.headers_mut(), &self.policies, &self.memory);
         if caller.rate_limit.method() == AuthMethod::Session {
             keep_private(response.headers_mut());
         }

@@ -63,7 +63,7 @@ impl Gateway {
             vary_by_cookie(headers);
         }
         if let Some(granted) = exchange.caller() {
-            granted.rate_limit.write(headers, &self.policies);
+            granted.rate_limit.write(headers, &self.policies, &self.memory);
         }
         // A body that nothing has read would stand before the next request on this connection.
         if !exchange.upload.is_finished() {

@@ -4,15 +4,16 @@ use std::fmt;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
+use http::header::{FORWARDED, VIA};
 use http::{HeaderName, HeaderValue};
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use crate::key::KeyId;
-
 mod person;
+mod principal;
 
 pub use person::{InvalidPerson, PersonId, Voucher};
+pub use principal::{Principal, PrincipalHeaders};
 
 /// The user a request acts as.
 pub const X_USER_ID: HeaderName = HeaderName::from_static("x-user-id");
@@ -32,6 +33,21 @@ pub const X_FORWARDED_FOR: HeaderName = HeaderName::from_static("x-forwarded-for
 pub const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-proto");
 /// The `Host` the client asked for (de facto).
 pub const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
+
+/// The fields that the gateway sets on a request: who the caller is, and where the request came from.
+pub static SET_FIELDS: [HeaderName; 11] = [
+    X_REQUEST_ID,
+    X_AUTH_METHOD,
+    X_USER_ID,
+    X_ORG_ID,
+    X_KEY_ID,
+    X_PERMISSIONS,
+    X_FORWARDED_FOR,
+    X_FORWARDED_PROTO,
+    FORWARDED,
+    X_FORWARDED_HOST,
+    VIA,
+];
 
 /// The other end of a downstream connection.
 #[derive(Clone, Debug)]
@@ -250,48 +266,6 @@ impl From<Permission> for String {
 impl fmt::Display for Permission {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.pad(&self.0)
-    }
-}
-
-/// The authenticated caller of a request. Its header values are made when the record changes, not for each request.
-#[derive(Clone, Debug)]
-pub struct Principal {
-    /// The key that was used; none for a session.
-    pub key_id: Option<KeyId>,
-    /// The user.
-    pub user_id: UserId,
-    /// The organization.
-    pub org_id: OrgId,
-    /// Method of authentication.
-    pub method: AuthMethod,
-    /// The values of the identity headers.
-    pub headers: PrincipalHeaders,
-}
-
-/// The values of the identity headers of a [`Principal`]. Cloning one costs three reference counts.
-#[derive(Clone, Debug)]
-pub struct PrincipalHeaders {
-    /// `X-User-Id`.
-    pub user_id: HeaderValue,
-    /// `X-Org-Id`.
-    pub org_id: HeaderValue,
-    /// `X-Key-Id`, for keys.
-    pub key_id: Option<HeaderValue>,
-    /// `X-Permissions`: sorted, comma-separated; empty when there are none.
-    pub permissions: HeaderValue,
-}
-
-impl PrincipalHeaders {
-    /// Makes the values for a user with these permissions, which must be sorted.
-    pub fn new(user: UserId, org: OrgId, key: Option<KeyId>, permissions: &[Permission]) -> Self {
-        let ascii = |text: &str| HeaderValue::from_str(text).expect("ids and permissions are visible ASCII");
-        let permissions: Vec<&str> = permissions.iter().map(Permission::as_str).collect();
-        Self {
-            user_id: ascii(&user.to_string()),
-            org_id: ascii(&org.to_string()),
-            key_id: key.map(|key| ascii(key.as_str())),
-            permissions: ascii(&permissions.join(",")),
-        }
     }
 }
 

@@ -8,6 +8,8 @@ pub mod refusal;
 pub mod problem;
 pub mod http_syntax;
 pub mod head_fields;
+pub mod field_lines;
+pub mod head_memory;
 pub mod trace_context;
 pub mod value_text;
 pub mod counted;

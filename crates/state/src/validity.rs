@@ -164,7 +164,7 @@ mod tests {
     fn principal(key_id: Option<KeyId>) -> Principal {
         let user_id = UserId::generate();
         let org_id = OrgId::generate();
-        let headers = PrincipalHeaders::new(user_id, org_id, key_id, &[]);
+        let headers = PrincipalHeaders::new(user_id, org_id, &[]);
         Principal { key_id, user_id, org_id, method: AuthMethod::ApiKey, headers }
     }
 

@@ -21,6 +21,7 @@ use super::exchange;
 use super::exchange::response::UpstreamResponse;
 use super::exchange::tries::SendTerms;
 use super::settings::Settings;
+use domain::field_lines::FieldLines;
 use platform::request_body::RequestBody;
 
 /// One worker's connections to the endpoints of one upstream. Clones share them.
@@ -109,16 +110,20 @@ impl Pool {
     }
 
     /// Sends a request and waits for the head of the response. One for which there is a pooled connection is on its
-    /// way when this returns. `now` is the time of the call.
+    /// way when this returns. `added`: fields of its head that are not in its table. `now` is the time of the call.
     ///
     /// # Errors
     /// [`SendError`] when there is no response head.
     pub fn send(
         &self,
-        request: Request<RequestBody>,
+        mut request: Request<RequestBody>,
+        mut added: FieldLines,
         terms: SendTerms,
         now: Instant,
     ) -> impl Future<Output = Result<UpstreamResponse, SendError>> {
-        exchange::send(&self.0, request, terms, now)
+        if self.0.endpoints.reads_identity() {
+            std::mem::take(&mut added).write_to(request.headers_mut());
+        }
+        exchange::send(&self.0, request, added, terms, now)
     }
 }

@@ -42,7 +42,7 @@ impl Answers {
             headers.insert(X_ENVOY_AUTH_HEADERS_TO_REMOVE, names);
         }
         if let Some(caller) = admitted.exchange.caller() {
-            caller.rate_limit.write(headers, &gateway.policies);
+            caller.rate_limit.write(headers, &gateway.policies, &gateway.memory);
         }
         response
     }

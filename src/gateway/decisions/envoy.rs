@@ -207,7 +207,7 @@ impl Call {
     pub(super) fn shown_fields(&self, arrival: &Arrival, admitted: &Admitted<'_>) -> Fields {
         let mut fields = http::HeaderMap::new();
         if let Some(caller) = admitted.exchange.caller() {
-            caller.rate_limit.write(&mut fields, &self.gateway.policies);
+            caller.rate_limit.write(&mut fields, &self.gateway.policies, &self.gateway.memory);
         }
         fields.insert(domain::identity::X_REQUEST_ID, arrival.id_header.clone());
         fields.into_iter().filter_map(|(name, value)| Some((name?, value))).collect()

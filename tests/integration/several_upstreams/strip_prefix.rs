@@ -1,6 +1,7 @@
 //! `strip_prefix`: the upstream sees the tail of the path that the route was found by, byte for byte.
 
 use domain::head_fields::CredentialFields;
+use domain::head_memory::HeadMemory;
 use domain::identity::{AuthMethod, OrgId, Peer, Principal, PrincipalHeaders, UserId};
 use edge::forward::{
     AllowedFeatures, Client as ForwardedClient, ForwardContext, PassedFields, TrustedProxies, ValidatedHead,
@@ -95,7 +96,7 @@ fn sent(routes: &Routes, target: &str) -> Option<String> {
     let peer = Peer { address: "192.0.2.7:4711".parse().unwrap(), tls: None, certificate: None };
     let client = ForwardedClient::find(&peer, &parts.headers, &TrustedProxies::default());
     let (user_id, org_id) = (UserId::generate(), OrgId::generate());
-    let headers = PrincipalHeaders::new(user_id, org_id, None, &[]);
+    let headers = PrincipalHeaders::new(user_id, org_id, &[]);
     let principal = Principal { key_id: None, user_id, org_id, method: AuthMethod::ApiKey, headers };
     let context = ForwardContext {
         peer: &peer,
@@ -108,6 +109,7 @@ fn sent(routes: &Routes, target: &str) -> Option<String> {
         allowed: AllowedFeatures::default(),
         passed: &PassedFields::default(),
         trace: None,
+        memory: &HeadMemory::default(),
     };
     let head = ValidatedHead::validate(parts, &CredentialFields::NONE).ok()?;
     Some(rewrite_request(head, Some(0), context).request.uri().to_string())

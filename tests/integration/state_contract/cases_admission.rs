@@ -51,10 +51,10 @@ pub(super) async fn admission_names_the_principal_and_the_rate_limit_status(stat
     let principal = &admitted.principal;
     assert_eq!((principal.key_id, principal.user_id), (Some(key.id), fixture.user));
     assert_eq!(principal.org_id, fixture.org);
-    assert_eq!(principal.headers.key_id.as_ref().unwrap(), key.id.as_str());
-    assert_eq!(principal.headers.user_id, fixture.user.to_string());
-    assert_eq!(principal.headers.org_id, fixture.org.to_string());
-    assert_eq!(principal.headers.permissions, "queries:read");
+    assert_eq!(principal.key_id.unwrap().as_str(), key.id.as_str());
+    assert_eq!(principal.headers.user_id(), fixture.user.to_string());
+    assert_eq!(principal.headers.org_id(), fixture.org.to_string());
+    assert_eq!(principal.headers.permissions(), "queries:read");
     let expected = RateLimitStatus {
         quota: QUOTA,
         remaining: 4,

@@ -93,11 +93,11 @@ pub(super) async fn permissions_follow_the_user(state: &State) {
     assert_eq!(refused(&require(state, &key.digest, "queries:write", now).await), Refusal::Forbidden);
     state.change(Change::permit_user(org, user, both.clone(), None)).await.unwrap();
     let principal = admitted(require(state, &key.digest, "queries:write", now).await).principal;
-    assert_eq!(principal.headers.permissions, "queries:read,queries:write");
+    assert_eq!(principal.headers.permissions(), "queries:read,queries:write");
     assert_eq!(state.users(org).await.unwrap()[0].permissions, both);
     state.change(Change::permit_user(org, user, Vec::new(), None)).await.unwrap();
     assert_eq!(refused(&require(state, &key.digest, "queries:read", now).await), Refusal::Forbidden);
-    assert_eq!(admit(state, &key, now).await.principal.headers.permissions, "");
+    assert_eq!(admit(state, &key, now).await.principal.headers.permissions(), "");
 }
 
 pub(super) async fn withdrawn_user_is_denied_until_permitted_again(state: &State) {

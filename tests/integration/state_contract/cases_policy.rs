@@ -57,16 +57,16 @@ pub(super) async fn key_has_the_permissions_of_its_policy_and_its_user(state: &S
     let own = ["b", "c"].map(permission).to_vec();
     set(state, &key, PolicyPatch { permissions: Field::Set(own.clone()), ..PolicyPatch::default() }).await;
     let principal = admitted(require(state, &key.digest, "b", now).await).principal;
-    assert_eq!(principal.headers.permissions, "b", "what both have");
+    assert_eq!(principal.headers.permissions(), "b", "what both have");
     assert_eq!(refused(&require(state, &key.digest, "a", now).await), Refusal::Forbidden);
     assert_eq!(refused(&require(state, &key.digest, "c", now).await), Refusal::Forbidden);
     // What the user loses the key loses, and what the user gets the key has as far as its policy says so.
     permit(&["a", "c"]).await;
     assert_eq!(refused(&require(state, &key.digest, "b", now).await), Refusal::Forbidden);
-    assert_eq!(admitted(require(state, &key.digest, "c", now).await).principal.headers.permissions, "c");
+    assert_eq!(admitted(require(state, &key.digest, "c", now).await).principal.headers.permissions(), "c");
     assert_eq!(record(state, &key).await.policy.unwrap().permissions, Some(own));
     set(state, &key, PolicyPatch { permissions: Field::Clear, ..PolicyPatch::default() }).await;
-    assert_eq!(admitted(require(state, &key.digest, "a", now).await).principal.headers.permissions, "a,c");
+    assert_eq!(admitted(require(state, &key.digest, "a", now).await).principal.headers.permissions(), "a,c");
     assert_eq!(record(state, &key).await.policy, None, "a policy that narrows nothing is none");
 }
 

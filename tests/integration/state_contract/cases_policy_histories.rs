@@ -141,7 +141,7 @@ impl Model {
         match (self.refusal(required, address), decision) {
             (None, Decision::Admitted(admitted)) => {
                 let names: Vec<String> = permissions(self.both()).iter().map(ToString::to_string).collect();
-                assert_eq!(admitted.principal.headers.permissions, names.join(","), "{named}");
+                assert_eq!(admitted.principal.headers.permissions(), names.join(","), "{named}");
                 assert_eq!(admitted.number, before.1.uses + 1, "{named}");
                 let until = admitted.validity.until();
                 assert!(self.expires.is_none_or(|expires| until == expires), "{named}: {until:?}");

@@ -19,8 +19,8 @@ pub(super) async fn session_quota_key_names_its_user_and_no_key(state: &State) {
     let principal = &admitted.principal;
     assert_eq!((principal.user_id, principal.org_id), (fixture.user, fixture.org));
     assert_eq!((principal.key_id, principal.method), (None, AuthMethod::Session));
-    assert_eq!(principal.headers.key_id, None);
-    assert_eq!(principal.headers.permissions, "queries:read");
+    assert_eq!(principal.key_id, None);
+    assert_eq!(principal.headers.permissions(), "queries:read");
     assert_eq!(admitted.number, 1);
     let permissions = vec![permission("a")];
     state.change(Change::permit_user(fixture.org, fixture.user, permissions, None)).await.unwrap();

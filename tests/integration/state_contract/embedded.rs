@@ -99,7 +99,7 @@ fn restart_keeps_everything(end: impl FnOnce(State)) {
     block_on(async {
         assert_eq!(admit(&state, &old, now).await.number, 3);
         assert_eq!(refuse(&state, &old, now.after(TOKEN)).await, Refusal::Expired);
-        assert_eq!(admit(&state, &key, now.after(TOKEN)).await.principal.headers.permissions, "a,b");
+        assert_eq!(admit(&state, &key, now.after(TOKEN)).await.principal.headers.permissions(), "a,b");
     });
 }
 

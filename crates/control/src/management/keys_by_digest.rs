@@ -147,7 +147,7 @@ impl Management {
 
     /// Returns whether a secret of an active key is refused, because a rotation has replaced it.
     async fn is_replaced(&self, key: &Key, digest: &KeyDigest, now: Micros) -> Result<bool, ManagementError> {
-        let headers = PrincipalHeaders::new(key.user, key.org, Some(key.id), &[]);
+        let headers = PrincipalHeaders::new(key.user, key.org, &[]);
         let principal =
             Principal { key_id: Some(key.id), user_id: key.user, org_id: key.org, method: AuthMethod::ApiKey, headers };
         let validity = Validity::new(*digest, Validity::FOREVER);

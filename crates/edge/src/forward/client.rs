@@ -1,17 +1,21 @@
-//! Address of the client behind proxies: the trusted-proxy rule, and the values of the fields that name the client.
+//! Address of the client behind proxies: the trusted-proxy rule, and the lines of the fields that name the client.
 
 use std::cell::RefCell;
 use std::net::IpAddr;
 use std::rc::Rc;
 
+use http::header::{FORWARDED, VIA};
 use http::{HeaderMap, HeaderValue};
 use ipnet::IpNet;
 
-use domain::identity::{Peer, X_FORWARDED_FOR, X_FORWARDED_PROTO};
+use domain::field_lines::{FieldLines, LineBuffer};
+use domain::identity::{Peer, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO};
 use domain::value_text::push_address;
 
 /// Bytes of a host whose `Forwarded` is kept for the next request: a domain name has at most 253, a port five.
 const MAX_KEPT_HOST: usize = 259;
+/// Bytes of the text of an address.
+const MAX_ADDRESS: usize = 45;
 
 /// Networks of proxies whose `X-Forwarded-For` is trusted. Empty by default: then the peer is the client.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -23,14 +27,15 @@ pub struct TrustedProxies(pub Vec<IpNet>);
 ///   trusted: the first address that is not trusted is the client. Entries left of it come from the client
 ///   itself and are ignored.
 /// - An entry that is not an address ends the walk at the last valid one.
-/// - The values of its fields are made once. Clones share them.
+/// - The lines of its fields are made once. Clones share them.
 #[derive(Clone, Debug)]
 pub struct Client {
     /// Address of the client.
     pub ip: IpAddr,
     /// Trusted hops from the client to the peer, in this order; the peer itself is the last.
     hops: Vec<IpAddr>,
-    values: Rc<ClientValues>,
+    /// Those of the last request.
+    origin: Rc<RefCell<Option<OriginLines>>>,
 }
 
 /// Clients of one connection. Without a trusted proxy they are all the same; with one, often the one
@@ -38,20 +43,13 @@ pub struct Client {
 #[derive(Debug)]
 pub struct ConnectionClients(RefCell<Client>);
 
-/// Values of the fields that name a client.
+/// Lines of the fields that say where a request came from, and what they were made of beside the client.
 #[derive(Debug)]
-struct ClientValues {
-    forwarded_for: HeaderValue,
-    /// `Forwarded` of the last request.
-    forwarded: RefCell<Option<Forwarded>>,
-}
-
-/// A value of `Forwarded`, and what it was made of beside the client.
-#[derive(Debug)]
-struct Forwarded {
+struct OriginLines {
     host: Option<HeaderValue>,
     proto: &'static str,
-    value: HeaderValue,
+    via: &'static str,
+    lines: FieldLines,
 }
 
 impl TrustedProxies {
@@ -86,26 +84,37 @@ impl Client {
     }
 
     fn new(ip: IpAddr, hops: Vec<IpAddr>) -> Self {
-        let values = ClientValues { forwarded_for: forwarded_for(ip, &hops), forwarded: RefCell::new(None) };
-        Self { ip, hops, values: Rc::new(values) }
+        Self { ip, hops, origin: Rc::default() }
     }
 
-    /// Value of `X-Forwarded-For`: the client, then the trusted hops.
-    pub fn forwarded_for(&self) -> HeaderValue {
-        self.values.forwarded_for.clone()
-    }
-
-    /// Value of `Forwarded` (RFC 7239).
-    pub fn forwarded(&self, host: Option<&HeaderValue>, proto: &'static str) -> HeaderValue {
-        let mut last = self.values.forwarded.borrow_mut();
+    /// Appends the lines of `X-Forwarded-For`, `X-Forwarded-Proto`, `Forwarded` (RFC 7239), `X-Forwarded-Host` and
+    /// `Via`.
+    pub(super) fn push_origin(
+        &self,
+        lines: &mut LineBuffer,
+        host: Option<&HeaderValue>,
+        proto: &'static str,
+        via: &'static str,
+    ) {
+        let mut last = self.origin.borrow_mut();
         match &*last {
-            Some(last) if (last.host.as_ref(), last.proto) == (host, proto) => last.value.clone(),
+            Some(last) if last.is_of(host, proto, via) => lines.append(&last.lines),
             _ => {
-                let value = forwarded(self.ip, host, proto);
-                *last = Forwarded::kept(host, proto, &value);
-                value
+                let new = FieldLines::of(|lines| self.write_origin(lines, host, proto, via));
+                lines.append(&new);
+                *last = OriginLines::kept(host, proto, via, new);
             }
         }
+    }
+
+    fn write_origin(&self, lines: &mut LineBuffer, host: Option<&HeaderValue>, proto: &str, via: &str) {
+        lines.push(&X_FORWARDED_FOR, &forwarded_for(self.ip, &self.hops));
+        lines.push(&X_FORWARDED_PROTO, proto.as_bytes());
+        lines.push(&FORWARDED, &forwarded(self.ip, host, proto));
+        if let Some(host) = host {
+            lines.push(&X_FORWARDED_HOST, host.as_bytes());
+        }
+        lines.push(&VIA, via.as_bytes());
     }
 
     /// Scheme of the request, `https` or `http`: by the word of a trusted peer, else by the connection.
@@ -121,16 +130,20 @@ impl Client {
     }
 }
 
-impl Forwarded {
-    /// The value as it is kept; none when the host is longer than any that exists. A copy of the host: the received one
-    /// is a part of the whole head, which would be kept with it.
-    fn kept(host: Option<&HeaderValue>, proto: &'static str, value: &HeaderValue) -> Option<Self> {
+impl OriginLines {
+    /// The lines as they are kept; none when the host is longer than any that exists. A copy of the host: the received
+    /// one is a part of the whole head, which would be kept with it.
+    fn kept(host: Option<&HeaderValue>, proto: &'static str, via: &'static str, lines: FieldLines) -> Option<Self> {
         let host = match host {
             None => None,
             Some(host) if host.len() > MAX_KEPT_HOST => return None,
             Some(host) => Some(HeaderValue::from_bytes(host.as_bytes()).ok()?),
         };
-        Some(Self { host, proto, value: value.clone() })
+        Some(Self { host, proto, via, lines })
+    }
+
+    fn is_of(&self, host: Option<&HeaderValue>, proto: &str, via: &str) -> bool {
+        self.host.as_ref() == host && self.proto == proto && self.via == via
     }
 }
 
@@ -153,20 +166,21 @@ fn walk(peer: &Peer, headers: &HeaderMap, trusted: &TrustedProxies) -> (IpAddr, 
     (client, hops)
 }
 
-/// Text of `X-Forwarded-For`.
-fn forwarded_for(client: IpAddr, hops: &[IpAddr]) -> HeaderValue {
-    let mut text = Vec::new();
+/// Text of `X-Forwarded-For`: the client, then the trusted hops.
+fn forwarded_for(client: IpAddr, hops: &[IpAddr]) -> Vec<u8> {
+    let mut text = Vec::with_capacity(MAX_ADDRESS);
     push_address(&mut text, client);
     for hop in hops {
         text.extend_from_slice(b", ");
         push_address(&mut text, *hop);
     }
-    value(text)
+    text
 }
 
 /// Text of `Forwarded`.
-fn forwarded(client: IpAddr, host: Option<&HeaderValue>, proto: &str) -> HeaderValue {
-    let mut text = b"for=".to_vec();
+fn forwarded(client: IpAddr, host: Option<&HeaderValue>, proto: &str) -> Vec<u8> {
+    let mut text = Vec::with_capacity(2 * MAX_ADDRESS + host.map_or(0, HeaderValue::len));
+    text.extend_from_slice(b"for=");
     match client {
         IpAddr::V4(_) => push_address(&mut text, client),
         IpAddr::V6(_) => {
@@ -182,7 +196,7 @@ fn forwarded(client: IpAddr, host: Option<&HeaderValue>, proto: &str) -> HeaderV
     }
     text.extend_from_slice(b";proto=");
     text.extend_from_slice(proto.as_bytes());
-    value(text)
+    text
 }
 
 /// Entries of all `X-Forwarded-For` fields, from the right; `None` for one that is not an address.
@@ -200,10 +214,6 @@ fn address(entry: &[u8]) -> Option<IpAddr> {
     ip.map(|ip| ip.to_canonical())
 }
 
-fn value(text: Vec<u8>) -> HeaderValue {
-    HeaderValue::try_from(text).expect("addresses and received header text are valid in a header")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -218,18 +228,23 @@ mod tests {
         Client::find(&peer, &headers, &trusted)
     }
 
+    fn origin(client: &Client, host: Option<&HeaderValue>, proto: &'static str) -> FieldLines {
+        FieldLines::of(|lines| client.push_origin(lines, host, proto, "1.1 keygate"))
+    }
+
     #[test]
     fn client_is_the_peer_without_trust() {
         let client = find("192.0.2.1", &["203.0.113.9"], &[]);
         assert_eq!(client.ip, "192.0.2.1".parse::<IpAddr>().unwrap());
-        assert_eq!(client.forwarded_for(), "192.0.2.1");
+        assert_eq!(origin(&client, None, "http").value(&X_FORWARDED_FOR).unwrap(), "192.0.2.1");
     }
 
     #[test]
     fn client_is_found_from_the_right() {
         let client = find("10.0.0.1", &["6.6.6.6, 203.0.113.9", "10.0.0.2:80"], &["10.0.0.0/8"]);
         assert_eq!(client.ip, "203.0.113.9".parse::<IpAddr>().unwrap());
-        assert_eq!(client.forwarded_for(), "203.0.113.9, 10.0.0.2, 10.0.0.1");
+        let forwarded_for = origin(&client, None, "http").value(&X_FORWARDED_FOR).unwrap();
+        assert_eq!(forwarded_for, "203.0.113.9, 10.0.0.2, 10.0.0.1");
     }
 
     #[test]
@@ -251,10 +266,9 @@ mod tests {
                     let host = Some(host).filter(|host| !host.is_empty()).map(|host| host.parse().unwrap());
                     let kept = clients.find(&peer, &headers, &trusted);
                     let new = Client::find(&peer, &headers, &trusted);
-                    let values =
-                        |client: &Client| (client.ip, client.forwarded_for(), client.forwarded(host.as_ref(), proto));
-                    assert_eq!(values(&kept), values(&new), "{chain} {host:?} {proto}");
-                    assert_eq!(values(&kept), values(&new), "{chain} {host:?} {proto}, again");
+                    let lines = |client: &Client| (client.ip, origin(client, host.as_ref(), proto));
+                    assert_eq!(lines(&kept), lines(&new), "{chain} {host:?} {proto}");
+                    assert_eq!(lines(&kept), lines(&new), "{chain} {host:?} {proto}, again");
                 }
             }
         }
@@ -263,6 +277,7 @@ mod tests {
     #[test]
     fn ipv6_address_is_quoted() {
         let client = find("[2001:db8::1]", &[], &[]);
-        assert_eq!(client.forwarded(None, "http"), "for=\"[2001:db8::1]\";proto=http");
+        let forwarded = origin(&client, None, "http").value(&FORWARDED).unwrap();
+        assert_eq!(forwarded, "for=\"[2001:db8::1]\";proto=http");
     }
 }

@@ -1,6 +1,6 @@
 //! First door: the head of a client's request becomes the head that goes to the upstream.
 
-use http::header::{AUTHORIZATION, CONTENT_LENGTH, FORWARDED, HOST, TRANSFER_ENCODING, VIA};
+use http::header::{AUTHORIZATION, CONTENT_LENGTH, HOST, TRANSFER_ENCODING};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Uri, Version};
 
 use super::client::Client;
@@ -8,15 +8,14 @@ use super::features::{AllowedFeatures, RequestFeatures};
 use super::passed_fields::PassedFields;
 use super::validated_head::ValidatedHead;
 use super::{cookies, field_names, hop_by_hop, target};
+use domain::field_lines::{FieldLines, LineBuffer};
 use domain::head_fields::{CredentialFields, FieldSet};
+use domain::head_memory::HeadMemory;
 use domain::identity::{
-    Peer, Principal, X_AUTH_METHOD, X_FORWARDED_FOR, X_FORWARDED_HOST, X_FORWARDED_PROTO, X_KEY_ID, X_ORG_ID,
-    X_PERMISSIONS, X_REQUEST_ID, X_USER_ID,
+    Peer, Principal, PrincipalHeaders, SET_FIELDS, X_AUTH_METHOD, X_KEY_ID, X_ORG_ID, X_PERMISSIONS, X_REQUEST_ID,
+    X_USER_ID,
 };
 use platform::telemetry::ObservedRequest;
-
-/// Fields that are set at most, and `Host`, which is set where the request is sent.
-const FIELDS_SET: usize = 15;
 
 /// `X-Auth-Method` of requests to public routes.
 const NO_AUTH_METHOD: HeaderValue = HeaderValue::from_static("none");
@@ -44,13 +43,17 @@ pub struct ForwardContext<'a> {
     pub passed: &'a PassedFields,
     /// The request, in the context of whose trace the upstream is called. Without a trace, the client's goes through.
     pub trace: Option<&'a ObservedRequest>,
+    /// Memory of the lines that are added.
+    pub memory: &'a HeadMemory,
 }
 
 /// Head to send upstream.
 #[derive(Debug)]
 pub struct UpstreamRequest {
-    /// Head of the request. The upstream side adds `Host`, which depends on the endpoint.
+    /// Its head, without the fields in `added`. The upstream side sets `Host`, which depends on the endpoint.
     pub request: Request<()>,
+    /// The fields that say who the caller is, and where the request came from. The head has none of them.
+    pub added: FieldLines,
     /// Features that the client asked for and the route allows. The response is rewritten by them.
     pub features: RequestFeatures,
     /// Names of fields that were removed because some server could misread them.
@@ -65,20 +68,23 @@ pub fn rewrite_request(head: ValidatedHead, body_length: Option<u64>, context: F
     let proto = context.client.proto(context.peer, &head.headers);
     let via = via(head.version);
     let mut headers = head.headers;
-    let host = headers.remove(HOST);
+    // Its place in the table is kept for the endpoint's.
+    let host = headers.get_mut(HOST).map(|host| std::mem::replace(host, HeaderValue::from_static("")));
     let host = requested_host(&head.uri).or(host);
     let dropped_fields = remove_fields(&mut headers, fields, &context);
-    headers.reserve(FIELDS_SET);
-    set_identity(&mut headers, context.principal, context.request_id);
-    set_origin(&mut headers, &context, host, proto);
+    debug_assert!(SET_FIELDS.iter().all(|name| !headers.contains_key(name)), "what the gateway sets was removed");
+    let added = context.memory.lines(|lines| {
+        push_identity(lines, context.principal, context.request_id);
+        context.client.push_origin(lines, host.as_ref(), proto, via);
+    });
     if let Some(trace) = context.trace {
         trace.write_state(&mut headers);
     }
-    headers.insert(VIA, via);
     set_framing(&mut headers, &head.method, body_length);
     features.write_headers(&mut headers);
     UpstreamRequest {
         request: build(head.method, target::rewrite(head.uri, context.strip_prefix), headers),
+        added,
         features,
         dropped_fields,
     }
@@ -109,29 +115,15 @@ fn remove_fields(headers: &mut HeaderMap, fields: FieldSet, context: &ForwardCon
     dropped
 }
 
-/// Sets the identity that the upstream trusts.
-fn set_identity(headers: &mut HeaderMap, principal: Option<&Principal>, request_id: &HeaderValue) {
-    visit_identity(principal, request_id, |name, value| {
-        if let Some(value) = value {
-            headers.insert(name, value);
-        }
-    });
-}
-
-/// Calls a function with each of [`IDENTITY_FIELDS`], in their order.
-#[inline]
-fn visit_identity(
-    principal: Option<&Principal>,
-    request_id: &HeaderValue,
-    mut visit: impl FnMut(HeaderName, Option<HeaderValue>),
-) {
-    let values = principal.map(|principal| &principal.headers);
-    visit(X_REQUEST_ID, Some(request_id.clone()));
-    visit(X_AUTH_METHOD, Some(principal.map_or(NO_AUTH_METHOD, |principal| principal.method.header())));
-    visit(X_USER_ID, values.map(|values| values.user_id.clone()));
-    visit(X_ORG_ID, values.map(|values| values.org_id.clone()));
-    visit(X_KEY_ID, values.and_then(|values| values.key_id.clone()));
-    visit(X_PERMISSIONS, values.map(|values| values.permissions.clone()));
+/// Appends the lines of the identity that the upstream trusts.
+fn push_identity(lines: &mut LineBuffer, principal: Option<&Principal>, request_id: &HeaderValue) {
+    lines.push(&X_REQUEST_ID, request_id.as_bytes());
+    let Some(principal) = principal else { return lines.push(&X_AUTH_METHOD, NO_AUTH_METHOD.as_bytes()) };
+    lines.push(&X_AUTH_METHOD, principal.method.as_str().as_bytes());
+    lines.append(principal.headers.lines());
+    if let Some(key) = &principal.key_id {
+        lines.push(&X_KEY_ID, key.as_str().as_bytes());
+    }
 }
 
 /// Number of [`IDENTITY_FIELDS`].
@@ -141,24 +133,21 @@ const IDENTITY: usize = 6;
 pub static IDENTITY_FIELDS: [HeaderName; IDENTITY] =
     [X_REQUEST_ID, X_AUTH_METHOD, X_USER_ID, X_ORG_ID, X_KEY_ID, X_PERMISSIONS];
 
-/// The fields that [`rewrite_request`] sets for a caller, each with its value, or none where the caller has none.
+/// The [`IDENTITY_FIELDS`], each with the value that [`rewrite_request`] sets, or none where the caller has none.
 pub fn identity_fields(
     principal: Option<&Principal>,
     request_id: &HeaderValue,
-) -> Vec<(HeaderName, Option<HeaderValue>)> {
-    let mut fields = Vec::with_capacity(IDENTITY);
-    visit_identity(principal, request_id, |name, value| fields.push((name, value)));
-    fields
-}
-
-/// Sets the fields that say where the request came from.
-fn set_origin(headers: &mut HeaderMap, context: &ForwardContext<'_>, host: Option<HeaderValue>, proto: &'static str) {
-    headers.insert(X_FORWARDED_FOR, context.client.forwarded_for());
-    headers.insert(X_FORWARDED_PROTO, HeaderValue::from_static(proto));
-    headers.insert(FORWARDED, context.client.forwarded(host.as_ref(), proto));
-    if let Some(host) = host {
-        headers.insert(X_FORWARDED_HOST, host);
-    }
+) -> [(HeaderName, Option<HeaderValue>); IDENTITY] {
+    let headers = principal.map(|principal| &principal.headers);
+    let key = principal.and_then(|principal| principal.key_id.as_ref());
+    [
+        (X_REQUEST_ID, Some(request_id.clone())),
+        (X_AUTH_METHOD, Some(principal.map_or(NO_AUTH_METHOD, |principal| principal.method.header()))),
+        (X_USER_ID, headers.map(PrincipalHeaders::user_id)),
+        (X_ORG_ID, headers.map(PrincipalHeaders::org_id)),
+        (X_KEY_ID, key.map(|key| HeaderValue::from_str(key.as_str()).expect("a key id is letters and digits"))),
+        (X_PERMISSIONS, headers.map(PrincipalHeaders::permissions)),
+    ]
 }
 
 /// Sets the framing where the HTTP library would set none or drop it: for a body of unknown length on any method, and
@@ -189,26 +178,26 @@ fn requested_host(uri: &Uri) -> Option<HeaderValue> {
 }
 
 /// `Via` for the protocol of the received request (RFC 9110, section 7.6.3).
-fn via(version: Version) -> HeaderValue {
-    HeaderValue::from_static(match version {
+fn via(version: Version) -> &'static str {
+    match version {
         Version::HTTP_2 => "2 keygate",
         Version::HTTP_10 => "1.0 keygate",
         _ => "1.1 keygate",
-    })
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::forward::TrustedProxies;
-    use domain::identity::{AuthMethod, OrgId, PrincipalHeaders, UserId};
+    use domain::identity::{AuthMethod, OrgId, UserId};
 
     fn principal() -> Principal {
         let user_id = UserId::generate();
         let org_id = OrgId::generate();
         let key_id = "abcDEF123".parse().unwrap();
         let permissions = ["a:read".parse().unwrap(), "b:write".parse().unwrap()];
-        let headers = PrincipalHeaders::new(user_id, org_id, Some(key_id), &permissions);
+        let headers = PrincipalHeaders::new(user_id, org_id, &permissions);
         Principal { key_id: Some(key_id), user_id, org_id, method: AuthMethod::ApiKey, headers }
     }
 
@@ -229,10 +218,11 @@ mod tests {
             allowed: AllowedFeatures::default(),
             passed: &PassedFields::default(),
             trace: None,
+            memory: &HeadMemory::default(),
         };
-        let sent =
-            rewrite_request(ValidatedHead::validate(parts, &CredentialFields::NONE).unwrap(), Some(length), context)
-                .request;
+        let head = ValidatedHead::validate(parts, &CredentialFields::NONE).unwrap();
+        let UpstreamRequest { request: mut sent, added, .. } = rewrite_request(head, Some(length), context);
+        added.write_to(sent.headers_mut());
         for (name, value) in [("x-user-id", principal.user_id.to_string()), ("x-org-id", principal.org_id.to_string())]
         {
             let values: Vec<_> = sent.headers().get_all(name).iter().collect();
@@ -265,7 +255,7 @@ mod tests {
         let request =
             request.header("authorization", "Bearer x").header("te", "trailers").header("expect", "100-continue");
         let headers = forward(request.body(()).unwrap(), 5);
-        for name in ["content-length", "transfer-encoding", "authorization", "te", "expect", "host"] {
+        for name in ["content-length", "transfer-encoding", "authorization", "te", "expect"] {
             assert!(!headers.contains_key(name), "{name}");
         }
     }

@@ -82,7 +82,8 @@ impl DecisionRecord {
 
 impl PrincipalRecord {
     fn new(principal: &Principal) -> Self {
-        let permissions = principal.headers.permissions.to_str().unwrap_or_default();
+        let permissions = principal.headers.permissions();
+        let permissions = permissions.to_str().unwrap_or_default();
         let permissions = permissions.split(',').filter_map(|permission| permission.parse().ok()).collect();
         let Principal { key_id, user_id, org_id, method, .. } = *principal;
         Self { key: key_id, user: user_id, org: org_id, method, permissions }
@@ -90,7 +91,7 @@ impl PrincipalRecord {
 
     fn into_principal(self) -> Principal {
         let Self { key, user, org, method, permissions } = self;
-        let headers = PrincipalHeaders::new(user, org, key, &permissions);
+        let headers = PrincipalHeaders::new(user, org, &permissions);
         Principal { key_id: key, user_id: user, org_id: org, method, headers }
     }
 }

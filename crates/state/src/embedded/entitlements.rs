@@ -70,7 +70,7 @@ impl Secrets {
 impl UserEntitlements {
     pub(super) fn new(user: &User, org: Arc<OrgRecord>) -> Self {
         let permissions = user.permissions_in_force();
-        let headers = PrincipalHeaders::new(user.id, org.id, None, permissions);
+        let headers = PrincipalHeaders::new(user.id, org.id, permissions);
         let removed = user.removed.is_some();
         let suspended = user.suspended.is_some();
         let withdrawn = user.withdrawn.is_some();
@@ -80,13 +80,12 @@ impl UserEntitlements {
     /// The principal of requests with this key of the user, which has these terms; without a key, of requests of the
     /// user's sessions.
     pub(super) fn principal(&self, key: Option<KeyId>, terms: Option<&KeyTerms>) -> Principal {
-        let value = |key: KeyId| http::HeaderValue::from_str(key.as_str()).expect("a key id is letters and digits");
         let headers = match terms {
             Some(terms) => {
                 let permissions = terms.policy.effective_permissions(&self.permissions);
-                PrincipalHeaders::new(self.user, self.org.id, key, &permissions)
+                PrincipalHeaders::new(self.user, self.org.id, &permissions)
             }
-            None => PrincipalHeaders { key_id: key.map(value), ..self.headers.clone() },
+            None => self.headers.clone(),
         };
         let method = if key.is_some() { AuthMethod::ApiKey } else { AuthMethod::Session };
         Principal { key_id: key, user_id: self.user, org_id: self.org.id, method, headers }

@@ -78,7 +78,7 @@ impl RetiredKey {
     /// The principal that the audit record of a refused request names.
     fn principal(self) -> Arc<Principal> {
         let Self { id, user, org } = self;
-        let headers = PrincipalHeaders::new(user, org, Some(id), &[]);
+        let headers = PrincipalHeaders::new(user, org, &[]);
         Arc::new(Principal { key_id: Some(id), user_id: user, org_id: org, method: AuthMethod::ApiKey, headers })
     }
 }

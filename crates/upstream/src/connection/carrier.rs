@@ -25,6 +25,7 @@ use crate::endpoint::endpoints::EndpointState;
 use crate::error::SendError;
 use crate::exchange::replay_body::{OutgoingBody, ReplayHandle, copy_head};
 use crate::exchange::retry::RetryReason;
+use domain::field_lines::FieldLines;
 use platform::timer::LazyTimer;
 
 /// Future of the head of a response. Boxed: the library's has room for the whole request, which it returns when it
@@ -82,11 +83,12 @@ impl Carrier {
         }
     }
 
-    /// Gives a request to the connection. `is_repeatable`: it may be executed twice. Up to `max_body` bytes of its body
-    /// are kept.
+    /// Gives a request to the connection, and fields that are added to its head. `is_repeatable`: it may be executed
+    /// twice. Up to `max_body` bytes of its body are kept.
     pub(crate) fn send(
         &mut self,
         mut request: Request<OutgoingBody>,
+        added: FieldLines,
         endpoint: &EndpointState,
         is_repeatable: bool,
         max_body: usize,
@@ -94,14 +96,16 @@ impl Carrier {
         match self {
             Self::Http1 { connection, .. } => {
                 connection.replay = if is_repeatable { request.body_mut().keep(max_body) } else { None };
-                connection.state.begin_exchange(match &connection.replay {
+                let keeps = match &connection.replay {
                     _ if !is_repeatable => Kept::Nothing,
                     None => Kept::All,
                     Some(_) => Kept::Head,
-                });
+                };
+                connection.state.begin_exchange(added, keeps);
                 Box::pin(connection.sender.try_send_request(request))
             }
             Self::Http2(carrier) => {
+                added.write_to(request.headers_mut());
                 carrier.replay = request.body_mut().keep(max_body);
                 carrier.head = Some(copy_head(&request));
                 carrier.answers = carrier.stream.connection.answers.count();
@@ -169,6 +173,9 @@ impl Carrier {
         // The library gives the request back when the connection was closed before it wrote anything.
         let mut unsent = error.take_message()?;
         unsent.body_mut().take_back(connection.replay.take());
+        if let Some(added) = connection.state.take_unsent_lines() {
+            added.write_to(unsent.headers_mut());
+        }
         Some(Box::new(unsent))
     }
 

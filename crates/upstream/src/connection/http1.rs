@@ -1,7 +1,9 @@
 //! HTTP/1.1 connections to an endpoint.
 
+use std::future::poll_fn;
 use std::io;
 use std::rc::Rc;
+use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -75,9 +77,14 @@ pub(crate) async fn connect(
     builder.max_buf_size(MAX_HEAD);
     let (sender, connection) = builder.handshake(TokioIo::new(state.stream())).await.map_err(io::Error::other)?;
     let (rest, beyond) = oneshot::channel();
+    let own = Rc::clone(&state);
     let task = tokio::task::spawn_local(async move {
         // The library must not shut the socket down: after a 101, the tunnel goes on with it.
-        match connection.without_shutdown().await {
+        let mut connection = std::pin::pin!(connection.without_shutdown());
+        // The reader of a response wakes the library with each piece that it takes, the last one included. Then the
+        // library has nothing to do, which it would take more than a thousand instructions to find out.
+        let ended = poll_fn(|cx| if own.is_undisturbed(cx) { Poll::Pending } else { connection.as_mut().poll(cx) });
+        match ended.await {
             // The receiver is gone when the connection is.
             Ok(parts) => drop(rest.send(parts.read_buf)),
             Err(error) => tracing::debug!(%error, "an upstream connection ended early"),

@@ -6,6 +6,7 @@ pub(super) mod lifetime;
 pub(super) mod held_writes;
 pub(super) mod socket;
 pub(super) mod head_scan;
+pub(super) mod added_lines;
 pub(super) mod sent_head;
 pub(super) mod scanned_stream;
 pub(super) mod scanned_http2;

@@ -13,17 +13,21 @@ use std::task::{Context, Poll, ready};
 use http::Request;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use super::added_lines::AddedLines;
 use super::head_scan::HeadScan;
 use super::limits::ConnectionPermit;
 use super::sent_head::{Kept, SentHead};
 use super::socket::Socket;
+use domain::field_lines::FieldLines;
 use domain::head_fields::FieldSet;
 
 /// Bytes that the upstream may send now.
 #[derive(Clone, Copy, Debug)]
 enum Expected {
-    /// None: no exchange is going on.
+    /// None: no exchange has begun.
     Nothing,
+    /// None: the last exchange has ended, and the library waits for the next one.
+    Silence,
     /// The heads of a response.
     Heads(HeadScan),
     /// Whatever follows the last head.
@@ -43,6 +47,8 @@ pub(crate) struct ConnectionState {
     received: Cell<bool>,
     /// Fields of the last response's head, once it has been scanned to its end, if all were found.
     fields: Cell<Option<FieldSet>>,
+    /// Lines that go into the head of the current request; none when they were written.
+    added: RefCell<Option<AddedLines>>,
     /// Head of the last request, if it may be sent again.
     sent_head: RefCell<SentHead>,
     /// Counts the connection. Dropped behind the socket, which is declared before it.
@@ -60,6 +66,7 @@ impl ConnectionState {
             expected: Cell::new(Expected::Nothing),
             received: Cell::new(false),
             fields: Cell::new(None),
+            added: RefCell::default(),
             sent_head: RefCell::default(),
             permit,
         })
@@ -80,19 +87,34 @@ impl ConnectionState {
         self.socket.borrow_mut().is_silent(polled)
     }
 
-    /// Begins an exchange: from now on the upstream may send the heads of a response. `keeps`: the part of the request
-    /// that is kept, as it may be sent again.
-    pub(crate) fn begin_exchange(&self, keeps: Kept) {
-        debug_assert!(matches!(self.expected.get(), Expected::Nothing), "a connection carries one exchange at a time");
+    /// Begins an exchange: from now on the upstream may send the heads of a response. `added`: lines that go into the
+    /// head of the request. `keeps`: the part of the request that is kept, as it may be sent again.
+    pub(crate) fn begin_exchange(&self, added: FieldLines, keeps: Kept) {
+        debug_assert!(
+            matches!(self.expected.get(), Expected::Nothing | Expected::Silence),
+            "a connection carries one exchange at a time"
+        );
         self.sent_head.borrow_mut().begin(keeps);
+        *self.added.borrow_mut() = (!added.is_empty()).then(|| AddedLines::new(added));
         self.expected.set(Expected::Heads(HeadScan::default()));
         self.fields.set(None);
         self.received.set(false);
     }
 
-    /// Ends an exchange whose response came whole.
+    /// Ends an exchange whose response came whole, and whose request went whole: the library is ready for another one.
     pub(crate) fn end_exchange(&self) {
-        self.expected.set(Expected::Nothing);
+        self.expected.set(Expected::Silence);
+    }
+
+    /// Returns whether the library, ready for another request, has got none, and nothing has come from the upstream.
+    /// Then the task is woken when something comes.
+    pub(crate) fn is_undisturbed(&self, cx: &mut Context<'_>) -> bool {
+        matches!(self.expected.get(), Expected::Silence) && self.socket.borrow_mut().poll_readable(cx).is_pending()
+    }
+
+    /// Takes the lines for a request of which nothing was written.
+    pub(crate) fn take_unsent_lines(&self) -> Option<FieldLines> {
+        self.added.take().and_then(AddedLines::into_unsent)
     }
 
     /// Makes the head of the exchange's request again; none when it was not kept.
@@ -115,6 +137,24 @@ impl ConnectionState {
         self.fields.get()
     }
 
+    /// Writes what the library offers, with the lines that go into its head.
+    fn poll_write(&self, cx: &mut Context<'_>, offered: &[io::IoSlice<'_>]) -> Poll<io::Result<usize>> {
+        let mut socket = self.socket.borrow_mut();
+        let mut added = self.added.borrow_mut();
+        let Some(lines) = &mut *added else {
+            self.sent_head.borrow_mut().record(offered.iter().map(Deref::deref));
+            return Pin::new(&mut *socket).poll_write_vectored(cx, offered);
+        };
+        if let Some(head) = lines.begin(offered)? {
+            self.sent_head.borrow_mut().record_with(head);
+        }
+        let written = lines.poll_write(offered, |pieces| Pin::new(&mut *socket).poll_write_vectored(cx, pieces));
+        if lines.is_done() {
+            *added = None;
+        }
+        written
+    }
+
     fn scan(&self, bytes: &[u8]) -> io::Result<()> {
         // The end of the stream, which the library judges.
         if bytes.is_empty() {
@@ -124,7 +164,9 @@ impl ConnectionState {
         match self.expected.get() {
             Expected::Body => Ok(()),
             // The library would take these bytes for the response to the next request.
-            Expected::Nothing => Err(io::Error::new(io::ErrorKind::InvalidData, "bytes between two responses")),
+            Expected::Nothing | Expected::Silence => {
+                Err(io::Error::new(io::ErrorKind::InvalidData, "bytes between two responses"))
+            }
             Expected::Heads(mut scan) => {
                 let ended = scan.advance(bytes).map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
                 if ended {
@@ -154,8 +196,7 @@ impl AsyncRead for ScannedStream {
 
 impl AsyncWrite for ScannedStream {
     fn poll_write(self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        self.0.sent_head.borrow_mut().record([bytes]);
-        Pin::new(&mut *self.0.socket.borrow_mut()).poll_write(cx, bytes)
+        self.0.poll_write(cx, &[io::IoSlice::new(bytes)])
     }
 
     fn poll_write_vectored(
@@ -163,8 +204,7 @@ impl AsyncWrite for ScannedStream {
         cx: &mut Context<'_>,
         bytes: &[io::IoSlice<'_>],
     ) -> Poll<io::Result<usize>> {
-        self.0.sent_head.borrow_mut().record(bytes.iter().map(Deref::deref));
-        Pin::new(&mut *self.0.socket.borrow_mut()).poll_write_vectored(cx, bytes)
+        self.0.poll_write(cx, bytes)
     }
 
     fn is_write_vectored(&self) -> bool {
@@ -212,7 +252,7 @@ mod tests {
         peer.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
         assert!(state.stream().read(&mut [0; 64]).await.is_err());
         let (state, mut peer) = connect().await;
-        state.begin_exchange(Kept::Nothing);
+        state.begin_exchange(FieldLines::default(), Kept::Nothing);
         assert!(!state.has_received());
         peer.write_all(b"HTTP/1.1 200 OK\r\n\r\n").unwrap();
         assert_eq!(state.stream().read(&mut [0; 64]).await.unwrap(), 19);

@@ -56,6 +56,15 @@ impl SentHead {
         }
     }
 
+    /// Notes a head that is offered with lines behind the library's: what comes before them, and the lines.
+    pub(crate) fn record_with(&mut self, [before, lines]: [&[u8]; 2]) {
+        if std::mem::take(&mut self.keeps) != Kept::Nothing {
+            for piece in [before, lines, b"\r\n"] {
+                self.bytes.extend_from_slice(piece);
+            }
+        }
+    }
+
     /// Notes a piece up to the end of the head. The library writes a head as one piece.
     fn record_head(&mut self, piece: &[u8]) {
         if self.bytes.is_empty() {

@@ -96,6 +96,16 @@ impl Socket {
         self.stream.is_silent(polled)
     }
 
+    /// Completes when there may be something to read, the end included.
+    pub(crate) fn poll_readable(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        let readable = match &mut self.stream {
+            Stream::Tcp(stream) => stream.poll_read_ready(cx),
+            Stream::Tls(tls) => tls.get_ref().0.poll_read_ready(cx),
+            Stream::Unix(stream) => stream.poll_read_ready(cx),
+        };
+        readable.map(drop)
+    }
+
     /// Has the kernel reset the connection when it is closed (`SO_LINGER` 0). A Unix socket has no reset.
     pub(crate) fn set_zero_linger(&self) -> io::Result<()> {
         match &self.stream {

@@ -30,6 +30,11 @@ pub(crate) struct Balancer {
 }
 
 impl Endpoints {
+    /// Returns whether an endpoint is chosen by fields that say who the caller is.
+    pub(crate) fn reads_identity(&self) -> bool {
+        matches!(self.policy, BalancePolicy::Hash(_))
+    }
+
     /// Chooses an endpoint that was not tried, by its rank. None when all were tried, or all but some that are set
     /// aside and one of those was: each attempt to connect to one costs its time, and most likely fails. `headers` are
     /// those of the request.

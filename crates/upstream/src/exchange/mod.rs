@@ -43,6 +43,7 @@ use super::endpoint::circuit::RequestPermit;
 use super::endpoint::endpoints::InFlight;
 use super::error::{SendError, TimeoutKind};
 use super::settings::Protocol;
+use domain::field_lines::FieldLines;
 use platform::request_body::{RequestBody, UploadProgress};
 use platform::telemetry::ObservedRequest;
 
@@ -63,10 +64,11 @@ struct Exchange<'p> {
 }
 
 /// Sends a request and waits for the head of the response. One for which there is a pooled connection is on its way
-/// when this returns. `now` is the time of the call.
+/// when this returns. `added`: fields of its head beside those in its table. `now` is the time of the call.
 pub(super) fn send(
     pool: &PoolState,
     request: Request<RequestBody>,
+    added: FieldLines,
     terms: SendTerms,
     now: Instant,
 ) -> impl Future<Output = Result<UpstreamResponse, SendError>> {
@@ -91,10 +93,11 @@ pub(super) fn send(
     let in_flight = exchange.enter(&mut request, endpoint, permit);
     match pool.take_pooled(endpoint, deadlines.sent) {
         Some(carrier) => {
-            let attempt = exchange.begin(carrier, request, in_flight, deadlines);
+            let attempt = exchange.begin(carrier, request, added, in_flight, deadlines);
             Either::Left(exchange.receive(attempt))
         }
         None => {
+            added.write_to(request.headers_mut());
             let addressed = AddressedRequest { request: Box::new(request), in_flight, deadlines };
             Either::Right(exchange.drive(Outcome::Unsent(addressed, Unsent::NoPooled)).boxed_local())
         }
@@ -197,21 +200,22 @@ impl<'p> Exchange<'p> {
         };
         let AddressedRequest { request, in_flight, deadlines } = addressed;
         // The time of connecting is no part of the response's.
-        let mut attempt = self.begin(carrier, *request, in_flight, deadlines.sent_now());
+        let mut attempt = self.begin(carrier, *request, FieldLines::default(), in_flight, deadlines.sent_now());
         let received = attempt.wait(&mut self.tries, &self.upload).await;
         attempt.end(received, &self.tries, &self.upload)
     }
 
-    /// Gives a request to a connection.
+    /// Gives a request to a connection, and the fields that are added to its head.
     fn begin(
         &self,
         mut carrier: Carrier,
         request: Request<OutgoingBody>,
+        added: FieldLines,
         in_flight: InFlight,
         deadlines: Deadlines,
     ) -> Attempt {
         let max_body = self.pool.retries.max_body;
-        let head = carrier.send(request, in_flight.endpoint(), self.tries.is_repeatable, max_body);
+        let head = carrier.send(request, added, in_flight.endpoint(), self.tries.is_repeatable, max_body);
         Attempt { carrier, head, in_flight, deadlines }
     }
 

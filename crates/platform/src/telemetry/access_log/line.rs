@@ -135,7 +135,7 @@ mod tests {
         let user_id = UserId::from_bytes([1; 16]);
         let org_id = OrgId::from_bytes([2; 16]);
         let key_id = Some("abcDEF123".parse().unwrap());
-        let headers = PrincipalHeaders::new(user_id, org_id, key_id, &[]);
+        let headers = PrincipalHeaders::new(user_id, org_id, &[]);
         let facts = RequestFacts {
             duration: Duration::from_nanos(1_234_567),
             head: Some(HeadFacts { user_agent, bytes: 120, ..HeadFacts::new(&head, path) }),

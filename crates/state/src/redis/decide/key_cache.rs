@@ -229,6 +229,6 @@ fn principal_of(key: &Key, permissions: &[Permission]) -> Principal {
     let Key { user: user_id, org: org_id, .. } = *key;
     let key_id = (!key.session_quota_key).then_some(key.id);
     let method = if key_id.is_none() { AuthMethod::Session } else { AuthMethod::ApiKey };
-    let headers = PrincipalHeaders::new(user_id, org_id, key_id, permissions);
+    let headers = PrincipalHeaders::new(user_id, org_id, permissions);
     Principal { key_id, user_id, org_id, method, headers }
 }
