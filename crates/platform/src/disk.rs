@@ -1,10 +1,12 @@
-//! Space on a volume: how much is free, and space that is allocated in advance; and the kind of its file system.
+//! Space on a volume: how much is free, and space that is allocated in advance; the kind of its file system; read-ahead
+//! of a file.
 
 use std::fs::File;
 use std::io;
+use std::num::NonZeroU64;
 use std::path::Path;
 
-use rustix::fs::FallocateFlags;
+use rustix::fs::{Advice, FallocateFlags};
 use rustix::io::Errno;
 
 /// Size and free space of a volume, in bytes.
@@ -73,6 +75,23 @@ pub fn allocate(file: &File, from: u64, length: u64) -> io::Result<bool> {
     }
 }
 
+/// Bytes of one call that reads ahead: Linux reads no more for it than the read-ahead of the disk, by default these.
+const READ_AHEAD: u64 = 128 << 10;
+
+/// Has the system read a whole file into memory in its order, in the background. Returns when all is requested.
+///
+/// # Errors
+/// If the file system cannot read ahead.
+pub fn read_ahead(file: &File) -> io::Result<()> {
+    let length = file.metadata()?.len();
+    let mut from = 0;
+    while from < length {
+        rustix::fs::fadvise(file, from, NonZeroU64::new(READ_AHEAD), Advice::WillNeed)?;
+        from += READ_AHEAD;
+    }
+    Ok(())
+}
+
 /// True when an error says that there is no room: no free space, a quota that is used up, or a file
 /// at its largest size.
 pub fn is_out_of_space(error: &io::Error) -> bool {
@@ -94,6 +113,7 @@ mod tests {
             let metadata = file.metadata().unwrap();
             assert_eq!((metadata.len(), metadata.blocks() * 512 >= 1 << 20), (0, true));
         }
+        read_ahead(&file).unwrap();
         assert!(file_system(directory.path()).is_ok());
         let space = volume_space(directory.path()).unwrap();
         assert!(space.free <= space.total && space.total > 0);
