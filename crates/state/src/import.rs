@@ -240,6 +240,11 @@ impl Importer<'_> {
         }
     }
 
+    /// Returns true when records of several writes are committed together, by one writer.
+    pub fn has_group_commit(self) -> bool {
+        matches!(self.0, State::Embedded(_))
+    }
+
     /// Returns true when the digests of a new key are written with its record, and not claimed before.
     pub fn writes_digests_with_keys(self) -> bool {
         matches!(self.0, State::Embedded(_))

@@ -1,12 +1,14 @@
 //! Commits of the writer thread: waiting operations in one transaction, each of them whole or not at all.
 
-use rusqlite::TransactionBehavior;
+use rusqlite::{Connection, TransactionBehavior};
 
+use super::directory::Directory;
 use super::file_reserve::Demand;
 use super::imports;
 use super::operation::{Operation, Reply, Request, unavailable};
+use super::sql::classify_error;
 use super::writer::WriterThread;
-use super::{changes, tickets};
+use super::{changes, tickets, usage_blocks};
 use crate::ChangeError;
 
 impl WriterThread {
@@ -29,13 +31,23 @@ impl WriterThread {
             Err(_) if requests.len() > 1 => requests.iter().map(|request| self.write_one(request)).collect(),
             Err(error) => requests.iter().map(|_| Err(unavailable(&error))).collect(),
         };
+        let mut imported = Vec::new();
         for (Request { operation, reply }, result) in requests.into_iter().zip(results) {
+            let is_import = operation.is_import();
             if result.is_ok() {
                 self.make_effective(operation);
             } else {
                 self.directory.undo(&operation);
             }
-            // An error says that the caller has gone; the change is made all the same.
+            if is_import {
+                imported.push((reply, result));
+            } else {
+                // An error says that the caller has gone; the change is made all the same.
+                let _ = reply.send(result);
+            }
+        }
+        // All at once: each by itself would wake the importer, which waits for the last one.
+        for (reply, result) in imported {
             let _ = reply.send(result);
         }
     }
@@ -59,20 +71,35 @@ impl WriterThread {
     /// # Errors
     /// The whole transaction failed; none was written.
     fn write(&mut self, requests: &[Request]) -> rusqlite::Result<Vec<Reply>> {
+        let imports = requests.iter().filter(|request| request.operation.is_import()).count();
+        // A savepoint costs as much as the record, and an import seldom fails: many are written without.
+        if imports > 1
+            && let Some(results) = self.write_with(requests, Savepoints::Changes)?
+        {
+            return Ok(results);
+        }
+        let results = self.write_with(requests, Savepoints::All)?;
+        Ok(results.expect("an operation with a savepoint leaves the transaction whole"))
+    }
+
+    /// Writes the operations in one transaction. Returns none, and nothing is written, when one without a savepoint
+    /// failed.
+    fn write_with(&mut self, requests: &[Request], savepoints: Savepoints) -> rusqlite::Result<Option<Vec<Reply>>> {
         let mut transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut results = Vec::with_capacity(requests.len());
-        let bounds = self.directory.bounds();
+        let mut used = Vec::new();
         for request in requests {
-            // A savepoint for each: an operation that fails halfway must not undo the ones before it.
-            let savepoint = transaction.savepoint()?;
-            let result = match &request.operation {
-                Operation::Change(change) => {
-                    let prepared = self.directory.prepare(change);
-                    prepared.and_then(|()| changes::write(&savepoint, change, &bounds)).map(|()| None)
+            if let (Savepoints::Changes, Operation::Import(import)) = (savepoints, &request.operation) {
+                match imports::write(&transaction, import, &self.directory) {
+                    Ok(usage) => used.extend(usage),
+                    Err(_) => return Ok(None),
                 }
-                Operation::TakeTicket(digest, now) => tickets::take(&savepoint, digest, *now),
-                Operation::Import(import) => imports::write(&savepoint, import, &self.directory).map(|()| None),
-            };
+                results.push(Ok(None));
+                continue;
+            }
+            // A savepoint: an operation that fails halfway must not undo the ones before it.
+            let savepoint = transaction.savepoint()?;
+            let result = write_operation(&savepoint, &request.operation, &self.directory);
             // Either fails when the error has undone the whole transaction, as a full disk does.
             if result.is_ok() {
                 savepoint.commit()?
@@ -81,7 +108,32 @@ impl WriterThread {
             }
             results.push(result);
         }
+        // At the end, since rows that follow each other share a block.
+        usage_blocks::write_blocks(&transaction, &mut used)?;
         transaction.commit()?;
-        Ok(results)
+        Ok(Some(results))
+    }
+}
+
+/// The operations that have a savepoint of their own.
+#[derive(Clone, Copy)]
+enum Savepoints {
+    /// All but imports: one that fails undoes the transaction.
+    Changes,
+    All,
+}
+
+/// Checks an operation and writes it. After an error the caller rolls the savepoint back.
+fn write_operation(sql: &Connection, operation: &Operation, directory: &Directory) -> Reply {
+    match operation {
+        Operation::Change(change) => {
+            directory.prepare(change)?;
+            changes::write(sql, change, &directory.bounds()).map(|()| None)
+        }
+        Operation::TakeTicket(digest, now) => tickets::take(sql, digest, *now),
+        Operation::Import(import) => {
+            let mut used: Vec<_> = imports::write(sql, import, directory)?.into_iter().collect();
+            usage_blocks::write_blocks(sql, &mut used).map(|()| None).map_err(classify_error)
+        }
     }
 }

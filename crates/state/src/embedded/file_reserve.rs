@@ -20,6 +20,10 @@ use platform::disk;
 const LOG_SPACE: u64 = 8 << 20;
 /// Spare pages of the database: 1 MiB.
 const SPARE_PAGES: u64 = 256;
+/// Spare pages that are added beyond these at once, at most: 2 MiB. A filler with them has room in the write-ahead log.
+const MAX_GROWTH: u64 = 512;
+/// Part of the file's pages that is added, up to [`MAX_GROWTH`]: a filler is written once for many commits.
+const GROWTH: u64 = 16;
 /// Spare pages that changes that add records leave.
 const LEFT_BY_ADDITIONS: u64 = SPARE_PAGES / 2;
 /// Spare pages that the usage of keys leaves.
@@ -90,8 +94,7 @@ impl FileReserve {
         if pages(connection, "freelist_count")? < SPARE_PAGES {
             // Pages become spare when a table is dropped. They are written before, because SQLite leaves a hole in the
             // file in place of a spare page that never had content.
-            let filler = (SPARE_PAGES + 1) * pages(connection, "page_size")?;
-            self.check_room(filler)?;
+            let filler = self.choose_filler(connection)?;
             connection
                 .execute_batch(&format!(
                     "DROP TABLE IF EXISTS filler; BEGIN IMMEDIATE; CREATE TABLE filler (content BLOB);
@@ -104,11 +107,16 @@ impl FileReserve {
         Ok(())
     }
 
+    /// The bytes of the next filler: pages for a while of growth, or without those on a disk that has no room for them.
+    ///
     /// Fails when the file system has less free space than the pages of a filler take. Written all the same, they would
     /// stay in the log, and [`FileReserve::check`] would refuse the spare pages that are left.
-    fn check_room(&self, filler: u64) -> rusqlite::Result<()> {
-        let has_room = disk::volume_space(&self.log).map_or(true, |space| space.free >= filler + FILLER_SLACK);
-        if has_room { Ok(()) } else { Err(disk_full()) }
+    fn choose_filler(&self, connection: &Connection) -> rusqlite::Result<u64> {
+        let page = pages(connection, "page_size")?;
+        let growth = (pages(connection, "page_count")? / GROWTH).min(MAX_GROWTH);
+        let space = disk::volume_space(&self.log).map_or(u64::MAX, |space| space.free);
+        let fillers = [SPARE_PAGES + 1 + growth, SPARE_PAGES + 1].map(|count| count * page);
+        fillers.into_iter().find(|filler| space >= filler + FILLER_SLACK).ok_or_else(disk_full)
     }
 
     fn checkpoint(&mut self, connection: &Connection) -> rusqlite::Result<()> {
@@ -184,5 +192,21 @@ mod tests {
         std::fs::remove_file(directory.path().join("state.db-wal")).unwrap();
         let connection = state_file::open(&path).unwrap();
         assert_eq!(connection.query_row("SELECT count(*) FROM growth", [], |row| row.get::<_, i64>(0)).unwrap(), 1);
+    }
+
+    #[test]
+    fn large_file_gets_more_spare_pages_at_once() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("state.db");
+        let connection = state_file::open(&path).unwrap();
+        let mut reserve = FileReserve::new(&path, &connection);
+        let spare = || pages(&connection, "freelist_count").unwrap();
+        assert!(spare() < SPARE_PAGES + MAX_GROWTH / 2);
+        let growth = MAX_GROWTH * GROWTH * 4096;
+        connection
+            .execute_batch(&format!("CREATE TABLE growth (x); INSERT INTO growth VALUES (zeroblob({growth}))"))
+            .unwrap();
+        reserve.check(&connection, Demand::Addition).unwrap();
+        assert!(spare() >= SPARE_PAGES + MAX_GROWTH, "{}", spare());
     }
 }

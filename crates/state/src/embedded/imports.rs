@@ -14,8 +14,20 @@ use domain::identity::{OrgId, UserId};
 use domain::key::{KeyDigest, KeyId};
 use domain::quota::Quota;
 
-/// Checks an import and writes it. After an error the caller rolls the savepoint back.
-pub(super) fn write(sql: &Connection, import: &Import, directory: &Directory) -> Result<(), ChangeError> {
+/// Checks an import and writes it, but for the usage of a new key, which is returned with its row: the caller writes it
+/// with that of others. After an error the caller undoes what was written.
+pub(super) fn write(
+    sql: &Connection,
+    import: &Import,
+    directory: &Directory,
+) -> Result<Option<(u32, Usage)>, ChangeError> {
+    if let Import::Key(export) = import {
+        return create_key(sql, export, directory.defaults().quota);
+    }
+    write_whole(sql, import, directory).map(|()| None)
+}
+
+fn write_whole(sql: &Connection, import: &Import, directory: &Directory) -> Result<(), ChangeError> {
     match import {
         Import::Org(org) => org_rows::create(sql, org),
         Import::User { user, creation, .. } => {
@@ -25,7 +37,7 @@ pub(super) fn write(sql: &Connection, import: &Import, directory: &Directory) ->
         Import::Creation { user, creation, .. } => {
             limit_creation(sql, *user, creation, directory.bounds().key_creation)
         }
-        Import::Key(export) => create_key(sql, export, directory.defaults().quota),
+        Import::Key(_) => unreachable!("written above"),
         Import::Usage { export, own: _ } => merge_usage(sql, export, directory),
         Import::Digest(claim) => add_digest(sql, claim.key, &claim.digest),
         Import::Rule { rule, .. } => create_rule(sql, rule),
@@ -40,7 +52,8 @@ fn limit_creation(sql: &Connection, user: UserId, from: &CreationBucket, quota: 
     if from.level_at(quota, now) < level { key_creation::write(sql, user, from) } else { Ok(()) }
 }
 
-fn create_key(sql: &Connection, export: &KeyExport, default: Quota) -> Result<(), ChangeError> {
+/// Writes a key, and returns its row and its usage; none when the usage is that of a key without an entry.
+fn create_key(sql: &Connection, export: &KeyExport, default: Quota) -> Result<Option<(u32, Usage)>, ChangeError> {
     let KeyExport { key, digest, previous, replaced, actors, .. } = export;
     require_owner(sql, key.org, key.user)?;
     changes::insert_key(sql, key, digest)?;
@@ -52,8 +65,9 @@ fn create_key(sql: &Connection, export: &KeyExport, default: Quota) -> Result<()
     for digest in previous.iter().chain(replaced) {
         add_digest(sql, key.id, digest)?;
     }
-    let usage = usage_of(export, default.in_force(key.quota));
-    usage_blocks::write_block(sql, &[(row, usage)]).map_err(classify_error)
+    let quota = default.in_force(key.quota);
+    let usage = usage_of(export, quota);
+    Ok((usage.bucket != Bucket::full(quota, key.created)).then_some((row, usage)))
 }
 
 fn create_rule(sql: &Connection, rule: &FederationRule) -> Result<(), ChangeError> {
@@ -96,4 +110,75 @@ fn merge_usage(sql: &Connection, export: &KeyExport, directory: &Directory) -> R
         }
     };
     usage_blocks::write_block(sql, &[(row, merged)]).map_err(classify_error)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::embedded::fixture::Fixture;
+    use crate::import::ImportError;
+
+    fn imports(exports: &[KeyExport]) -> Vec<Import> {
+        exports.iter().map(|export| Import::Key(Box::new(export.clone()))).collect()
+    }
+
+    /// Imports that the writer commits together: it is busy until all of them wait.
+    async fn import_together(fixture: &Fixture, exports: &[KeyExport]) -> Result<(), ImportError> {
+        let writer = &fixture.state.writer;
+        let busy = writer.read(|_| {
+            thread::sleep(Duration::from_millis(50));
+            Ok(())
+        });
+        tokio::join!(busy, fixture.state.import(imports(exports))).1
+    }
+
+    #[tokio::test]
+    async fn usage_of_imported_keys_is_there_after_a_start() {
+        let fixture = Fixture::new().await;
+        let now = clock::now();
+        let exports: Vec<KeyExport> = (0..250_u8)
+            .map(|number| {
+                let mut export = fixture.export(KeyDigest::of(&[number]));
+                if number % 3 == 0 {
+                    export.bucket = export.bucket.refill(export.quota, now).charge(export.quota, 2);
+                    (export.key.uses, export.key.last_used) = (5 + u64::from(number), Some(now));
+                }
+                export
+            })
+            .collect();
+        import_together(&fixture, &exports).await.unwrap();
+        let fixture = fixture.reopen().await;
+        for export in &exports {
+            let stored = fixture.state.imported_key(export.key.id).await.unwrap();
+            let usage = |export: &KeyExport| (export.bucket, export.key.uses, export.key.last_used);
+            assert_eq!(usage(&stored), usage(export));
+        }
+    }
+
+    #[tokio::test]
+    async fn imported_keys_that_were_never_used_have_no_blocks() {
+        let fixture = Fixture::new().await;
+        let exports = [b"one", b"two"].map(|text| fixture.export(KeyDigest::of(text)));
+        import_together(&fixture, &exports).await.unwrap();
+        let blocks = "SELECT count(*) FROM usage";
+        let blocks = fixture.state.writer.read(|sql| sql.query_row(blocks, [], |row| row.get::<_, i64>(0)));
+        assert_eq!(blocks.await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn import_that_fails_leaves_those_that_are_committed_with_it() {
+        let fixture = Fixture::new().await;
+        let exports = [b"one", b"one", b"two"].map(|text| fixture.export(KeyDigest::of(text)));
+        let result = import_together(&fixture, &exports).await;
+        assert!(matches!(result, Err(ImportError::Conflict)), "{result:?}");
+        let fixture = fixture.reopen().await;
+        let mut there = Vec::new();
+        for export in &exports {
+            there.push(fixture.state.key(export.key.id).await.is_some());
+        }
+        assert_eq!(there, [true, false, true]);
+    }
 }

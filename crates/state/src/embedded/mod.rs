@@ -67,6 +67,8 @@ mod import;
 mod successor;
 mod handover;
 mod decision_codec;
+#[cfg(test)]
+mod fixture;
 
 use directory::{Directory, Tree};
 use file_reserve::FileReserve;

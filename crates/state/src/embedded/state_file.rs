@@ -179,6 +179,8 @@ pub(super) fn open(path: &Path) -> Result<Connection, OpenError> {
     connection.pragma_update(None, "synchronous", "FULL").map_err(sqlite)?;
     // Savepoints of a large commit would go to a temporary file, on a disk that may be full.
     connection.pragma_update(None, "temp_store", "MEMORY").map_err(sqlite)?;
+    // Pages of a large commit that were spilled into the log would be written again, with all checksums behind them.
+    connection.pragma_update(None, "cache_spill", false).map_err(sqlite)?;
     connection.set_prepared_statement_cache_capacity(64);
     if version == 0 {
         let create = format!("BEGIN IMMEDIATE; {SCHEMA} PRAGMA user_version = {VERSION}; COMMIT;");

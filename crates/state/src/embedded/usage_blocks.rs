@@ -60,17 +60,15 @@ pub(super) struct CountedUpTo {
     pub(super) line: Option<u64>,
 }
 
-/// Writes the usage of keys, sorted by their rows, in one transaction. With `counted`, the file then has counted every
+/// Writes the usage of keys, in any order, in one transaction. With `counted`, the file then has counted every
 /// use up to there.
 pub(super) fn write(
     connection: &mut Connection,
-    used: &[(u32, Usage)],
+    used: &mut [(u32, Usage)],
     counted: Option<CountedUpTo>,
 ) -> rusqlite::Result<()> {
     let transaction = connection.transaction()?;
-    for keys in used.chunk_by(|(row, _), (next, _)| block_number(*row) == block_number(*next)) {
-        write_block(&transaction, keys)?;
-    }
+    write_blocks(&transaction, used)?;
     if let Some(CountedUpTo { time, line }) = counted {
         transaction.execute("INSERT OR REPLACE INTO meta VALUES ('written_back_at', ?1)", [integer(time.0)])?;
         // Without the line, that of before stays: more uses are read again, and none is counted twice.
@@ -79,6 +77,13 @@ pub(super) fn write(
         }
     }
     transaction.commit()
+}
+
+/// Writes the usage of keys in any order: each block once.
+pub(super) fn write_blocks(transaction: &Connection, used: &mut [(u32, Usage)]) -> rusqlite::Result<()> {
+    used.sort_unstable_by_key(|(row, _)| *row);
+    let mut blocks = used.chunk_by(|(row, _), (next, _)| block_number(*row) == block_number(*next));
+    blocks.try_for_each(|keys| write_block(transaction, keys))
 }
 
 /// Writes the usage of keys of the same block.

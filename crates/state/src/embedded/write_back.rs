@@ -52,11 +52,11 @@ impl WriterThread {
         let Checkpoint { pending, taken_at, taken_line, .. } = &mut self.checkpoint;
         debug_assert!(pending.is_sorted_by_key(|record| std::cmp::Reverse(record.row())), "the last rows first");
         let rest = checkpoint::round_start(pending);
-        let used: Vec<_> = pending[rest..].iter().rev().map(|record| (record.row(), record.take_usage())).collect();
+        let mut used: Vec<_> = pending[rest..].iter().rev().map(|record| (record.row(), record.take_usage())).collect();
         // Only after the last round of a list has the file every use up to the time at which the list was taken. A use
         // reads the clock before it marks its key dirty, hence the margin.
         let counted_up_to = (rest == 0).then(|| CountedUpTo { time: taken_at.before(MARGIN), line: *taken_line });
-        usage_blocks::write(&mut self.connection, &used, counted_up_to)?;
+        usage_blocks::write(&mut self.connection, &mut used, counted_up_to)?;
         pending.truncate(rest);
         Ok(rest)
     }

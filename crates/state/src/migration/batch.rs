@@ -5,11 +5,28 @@
 
 use super::report::Mismatch;
 use super::retry::{MigrationError, Retries};
-use crate::import::ImportError;
+use crate::import::{ImportError, Importer};
 
-/// Records that are looked up together and written by one script, which blocks the server: half a millisecond, little
-/// enough for gateways that serve from it.
+/// Records that are looked up side by side, and on Redis written by one script, which blocks the server: half a
+/// millisecond, little enough for gateways that serve from it.
 pub(super) const BATCH: usize = 64;
+/// Batches of keys that are written side by side on Redis.
+const CONCURRENT_BATCHES: usize = 8;
+/// Records that the embedded state commits together: some 20 ms, which a revocation waits for.
+const COMMITTED_BATCH: usize = 1024;
+/// Batches of keys that the embedded state has at a time: one is committed, and the next is looked up. A revocation
+/// waits for both.
+const COMMITTED_BATCHES: usize = 2;
+
+/// Records of a batch, which are written together.
+pub(super) fn size(store: Importer<'_>) -> usize {
+    if store.has_group_commit() { COMMITTED_BATCH } else { BATCH }
+}
+
+/// Batches of keys that are written side by side.
+pub(super) fn concurrent(store: Importer<'_>) -> usize {
+    if store.has_group_commit() { COMMITTED_BATCHES } else { CONCURRENT_BATCHES }
+}
 
 /// A record of the export as it exists on the target.
 pub(super) enum Existing<T> {

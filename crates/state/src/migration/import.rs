@@ -7,19 +7,15 @@
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::batch::BATCH;
 use super::keys::{import_batch, look_up_digests};
 use super::report::{Finding, Mismatch, Record, Report};
 use super::retry::{MigrationError, retry};
-use super::{orgs, rules, tokens, users};
+use super::{batch, orgs, rules, tokens, users};
 use crate::import::{Import, Importer};
 use crate::{FederationRule, KeyExport, Org, State, StateRecord, UserExport};
 use domain::identity::OrgId;
 use domain::key::{KeyDigest, KeyId, OrgTag};
 use domain::management_token::ManagementToken;
-
-/// Batches of keys that are written side by side.
-const CONCURRENT_BATCHES: usize = 8;
 
 /// Imports records in their order: an organization before its users, and those before their rules, keys and tokens.
 ///
@@ -108,12 +104,12 @@ async fn import_keys(
         report.left_out.keys += keys.len() as u64;
         return Ok(());
     }
-    let batches = keys.chunks(BATCH).map(async |batch| {
+    let batches = keys.chunks(batch::size(store)).map(async |batch| {
         let mut of_batch = Report::default();
         import_batch(store, batch, &mut of_batch).await?;
         Ok(of_batch)
     });
-    let reports: Vec<Report> = stream::iter(batches).buffered(CONCURRENT_BATCHES).try_collect().await?;
+    let reports: Vec<Report> = stream::iter(batches).buffered(batch::concurrent(store)).try_collect().await?;
     reports.into_iter().for_each(|of_batch| report.add(of_batch));
     Ok(())
 }

@@ -2,7 +2,7 @@
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::batch::{BATCH, Existing, complete, incomplete};
+use super::batch::{self, BATCH, Existing, complete, incomplete};
 use super::report::{Finding, Mismatch, Record, Report};
 use super::retry::MigrationError;
 use crate::import::{Import, ImportError, Importer};
@@ -20,7 +20,7 @@ pub(super) struct MissingOrgParts {
 
 /// Imports the organizations themselves.
 pub(super) async fn import_orgs(store: Importer<'_>, orgs: &[&Org], report: &mut Report) -> Result<(), MigrationError> {
-    for batch in orgs.chunks(BATCH) {
+    for batch in orgs.chunks(batch::size(store)) {
         let look_up = async || {
             let records = batch.iter().map(|org| look_up_org(store, org));
             stream::iter(records).buffered(BATCH).try_collect().await

@@ -2,7 +2,7 @@
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::batch::{BATCH, Existing, complete, incomplete};
+use super::batch::{self, BATCH, Existing, complete, incomplete};
 use super::report::{Finding, Mismatch, Record, Report};
 use super::retry::MigrationError;
 use crate::FederationRule;
@@ -24,7 +24,7 @@ pub(super) async fn import_rules(
     rules: &[&FederationRule],
     report: &mut Report,
 ) -> Result<(), MigrationError> {
-    for batch in rules.chunks(BATCH) {
+    for batch in rules.chunks(batch::size(store)) {
         let look_up = async || {
             let records = batch.iter().map(|rule| look_up_rule(store, tag, rule));
             stream::iter(records).buffered(BATCH).try_collect().await

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::batch::{BATCH, Existing, complete, incomplete};
+use super::batch::{self, Existing, complete, incomplete};
 use super::report::{Finding, Mismatch, Record, Report};
 use super::retry::MigrationError;
 use crate::import::{Import, ImportError, Importer};
@@ -30,7 +30,7 @@ pub(super) async fn import_tokens(
     let now = clock::now();
     let (live, expired): (Vec<&ManagementToken>, Vec<_>) = tokens.iter().partition(|token| now < token.expires);
     report.expired += expired.len() as u64;
-    for batch in live.chunks(BATCH) {
+    for batch in live.chunks(batch::size(store)) {
         let look_up = async || look_up_tokens(store, batch, now).await;
         let write = async |existing: &[Existing<MissingTokenParts>]| write_tokens(store, batch, existing, now).await;
         for (token, found) in batch.iter().zip(complete(look_up, write).await?) {

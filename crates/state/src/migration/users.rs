@@ -3,7 +3,7 @@
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::batch::{BATCH, Existing, complete, incomplete};
+use super::batch::{self, BATCH, Existing, complete, incomplete};
 use super::report::{Finding, Mismatch, Record, Report};
 use super::retry::MigrationError;
 use crate::bucket::Bucket;
@@ -36,7 +36,7 @@ pub(super) async fn import_users(
     users: &[&UserExport],
     report: &mut Report,
 ) -> Result<(), MigrationError> {
-    for batch in users.chunks(BATCH) {
+    for batch in users.chunks(batch::size(store)) {
         let look_up = async || {
             let records = batch.iter().map(|user| look_up_user(store, tag, user));
             stream::iter(records).buffered(BATCH).try_collect().await

@@ -1,0 +1,89 @@
+//! Records for the tests of this module: an organization, its user, and keys.
+
+use super::{Embedded, Settings};
+use crate::{Change, Key, KeyActors, KeyExport, Org, OrgPolicy, User};
+use domain::clock::Micros;
+use domain::identity::{OrgId, UserId};
+use domain::key::{KeyDigest, KeyId, OrgTag};
+use domain::quota::Quota;
+
+/// An empty state with an organization and a user, and the file that it is in.
+pub(super) struct Fixture {
+    pub(super) state: Embedded,
+    settings: Settings,
+    org: OrgId,
+    user: UserId,
+    tag: OrgTag,
+    _directory: tempfile::TempDir,
+}
+
+impl Fixture {
+    pub(super) async fn new() -> Self {
+        let directory = tempfile::tempdir().unwrap();
+        let settings = Settings { path: directory.path().join("state.db"), quota: Quota::DEFAULT, concurrent: 10 };
+        let state = Embedded::open(&settings).unwrap();
+        let tag = OrgTag::generate().unwrap();
+        let org = Org {
+            id: OrgId::generate(),
+            tag,
+            name: "acme".to_owned(),
+            created: Micros(1),
+            suspended: false,
+            concurrent: None,
+            policy: OrgPolicy::default(),
+        };
+        let user = User {
+            id: UserId::generate(),
+            org: org.id,
+            email: "a@acme.test".into(),
+            permissions: Vec::new(),
+            created: Micros(1),
+            removed: None,
+            vouched_by: None,
+            withdrawn: None,
+            suspended: None,
+            responsible: None,
+        };
+        let fixture = Self { state, settings, org: org.id, user: user.id, tag, _directory: directory };
+        fixture.state.change(Change::CreateOrg(org)).await.unwrap();
+        fixture.state.change(Change::CreateUser(user)).await.unwrap();
+        fixture
+    }
+
+    /// A key that was never used.
+    pub(super) fn key(&self) -> Key {
+        Key {
+            id: KeyId::generate(self.tag).unwrap(),
+            org: self.org,
+            user: self.user,
+            name: "key".into(),
+            imported: false,
+            session_quota_key: false,
+            created: Micros(1),
+            rotated: None,
+            previous_until: None,
+            revoked: None,
+            quota: None,
+            policy: None,
+            last_used: None,
+            uses: 0,
+        }
+    }
+
+    /// An exported key that was never used.
+    pub(super) fn export(&self, digest: KeyDigest) -> KeyExport {
+        let key = self.key();
+        let quota = Quota::DEFAULT;
+        let bucket = crate::bucket::Bucket::full(quota, key.created);
+        let actors = KeyActors::default();
+        KeyExport { key, digest, previous: None, replaced: Vec::new(), bucket, quota, actors }
+    }
+
+    /// Closes the state, and opens its file again.
+    pub(super) async fn reopen(self) -> Self {
+        self.state.close().await;
+        let Self { state, settings, org, user, tag, _directory } = self;
+        drop(state);
+        Self { state: Embedded::open(&settings).unwrap(), settings, org, user, tag, _directory }
+    }
+}
