@@ -7,18 +7,16 @@ use std::path::Path;
 use anyhow::{Context as _, anyhow};
 
 use super::ImportArgs;
+use super::parts::{Part, Parts};
 use super::transfer::send_records;
 use crate::cli::control;
 use crate::cli::installation::Installation;
 use crate::cli::progress::ProgressLine;
 use crate::cli::{CliError, ExitStatus, output};
 use domain::counted::Counted;
-use state::StateRecord;
-use state::migration::file::{self, FileError, MAX_LINE, Reader, Writer};
+use state::migration::file::{self, FileError, Reader};
 use state::migration::{Count, LeftOut, Report};
 
-/// Records of a part: some tens of milliseconds of a state's time.
-const RECORDS_PER_PART: usize = 512;
 /// Findings that are kept to be shown; the others are counted.
 const MAX_FINDINGS: usize = 1000;
 
@@ -38,7 +36,7 @@ pub(crate) fn import(installation: &Installation, args: &ImportArgs, json: bool)
     let open = || File::open(&args.file).map(BufReader::new).with_context(|| format!("{name}: cannot be read"));
     let mut imported = Imported::default();
     let result = if is_stdin {
-        import_lines(installation, io::stdin().lock(), None, &mut imported)
+        import_lines(installation, BufReader::new(io::stdin()), None, &mut imported)
     } else {
         let (_, summary) = file::verify(open()?).map_err(|errors| invalid(&name, &errors))?;
         import_lines(installation, open()?, Some(summary.counts.records()), &mut imported)
@@ -50,41 +48,30 @@ pub(crate) fn import(installation: &Installation, args: &ImportArgs, json: bool)
 
 fn import_lines(
     installation: &Installation,
-    input: impl BufRead,
+    input: impl BufRead + Send + 'static,
     all: Option<u64>,
     imported: &mut Imported,
 ) -> Result<(), CliError> {
     let mut progress = ProgressLine::new();
-    let (mut reader, _) = Reader::begin(input).map_err(file_error)?;
+    let (reader, _) = Reader::begin(input).map_err(file_error)?;
+    let mut parts = Parts::read(reader)?;
     control::with_server(installation, async |server| {
         loop {
-            let (part, is_end) = next_part(&mut reader)?;
-            if !part.is_empty() {
-                imported.add(send_records(server, &part).await?);
-                imported.line = reader.line();
+            let Part { records, line, is_last } = parts.next().await?;
+            if !records.is_empty() {
+                imported.add(send_records(server, &records).await?);
+                imported.line = line;
                 let lines = imported.line.saturating_sub(1).min(all.unwrap_or(u64::MAX));
                 progress.show(|| match all {
                     Some(all) => format!("imported {lines} of {}", Counted(all, "record")),
                     None => format!("imported {}", Counted(lines, "record")),
                 });
             }
-            if is_end {
+            if is_last {
                 return Ok(());
             }
         }
     })
-}
-
-/// Reads the next records, and whether they are the last ones.
-fn next_part(reader: &mut Reader<impl BufRead>) -> Result<(Vec<StateRecord>, bool), CliError> {
-    let mut part = Vec::new();
-    let mut length = 0;
-    while part.len() < RECORDS_PER_PART && length < MAX_LINE / 2 {
-        let Some(record) = reader.next_record().map_err(file_error)? else { return Ok((part, true)) };
-        length += Writer::default().lines(std::slice::from_ref(&record)).len();
-        part.push(record);
-    }
-    Ok((part, false))
 }
 
 impl Imported {
@@ -100,7 +87,7 @@ impl Imported {
     }
 }
 
-fn file_error(error: FileError) -> CliError {
+pub(super) fn file_error(error: FileError) -> CliError {
     CliError::new(ExitStatus::Failed, error)
 }
 

@@ -3,6 +3,7 @@
 
 mod export;
 mod import;
+mod parts;
 mod transfer;
 mod verify;
 

@@ -13,7 +13,7 @@ use crate::support::{KEYGATE, Setup, Upstream, eventually};
 /// Bounds of the gateways: those under which the file was exported.
 const LIMITS: &str = "limits: { key: { requests: 60, per: 1h, burst: 40 }, org: { concurrent: 9 } }";
 /// Records of a part of an import.
-const PART: usize = 512;
+const PART: usize = 1024;
 
 /// Process that is killed.
 #[derive(Clone, Copy, Debug)]
@@ -74,7 +74,7 @@ fn import_that_was_killed_between_two_parts_is_completed_by_another() {
         let source = directory.open();
         let mut maker = RecordMaker::new(&source);
         maker.everything().await;
-        maker.many("many", 4 * PART).await;
+        maker.many("many", 3 * PART).await;
         export(&source).await
     });
     for (number, victim) in [Victim::Gateway, Victim::Command].into_iter().enumerate() {

@@ -19,6 +19,8 @@ pub struct Reader<R> {
     input: R,
     /// Number of the last line that was read.
     line: u64,
+    /// Bytes of the lines that were read.
+    bytes: u64,
     counts: Counts,
     hash: Sha256,
     summary: Option<Summary>,
@@ -87,8 +89,15 @@ impl<R: BufRead> Reader<R> {
     /// # Errors
     /// [`FileError`].
     pub fn begin(input: R) -> Result<(Self, Header), FileError> {
-        let mut reader =
-            Self { input, line: 0, counts: Counts::default(), hash: Sha256::new(), summary: None, is_flawed: false };
+        let mut reader = Self {
+            input,
+            line: 0,
+            bytes: 0,
+            counts: Counts::default(),
+            hash: Sha256::new(),
+            summary: None,
+            is_flawed: false,
+        };
         let first = reader.read_line()?.ok_or(FileError { line: 1, flaw: Flaw::NotAnExport })?;
         let header = parse_header(&first).map_err(|flaw| FileError { line: 1, flaw })?;
         Ok((reader, header))
@@ -97,6 +106,11 @@ impl<R: BufRead> Reader<R> {
     /// Number of the last line that was read, from 1.
     pub fn line(&self) -> u64 {
         self.line
+    }
+
+    /// Bytes of the lines that were read.
+    pub fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// The last line, once it was read.
@@ -151,6 +165,7 @@ impl<R: BufRead> Reader<R> {
             return Ok(None);
         }
         self.line += 1;
+        self.bytes += text.len() as u64;
         if text.len() > MAX_LINE {
             self.is_flawed = true;
             skip_line(&mut self.input).map_err(|error| failed(self.line, error.into()))?;
