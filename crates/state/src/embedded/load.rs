@@ -21,10 +21,10 @@ const USER_COLUMNS: &str =
 
 /// Reads the whole directory, with its sessions.
 pub(super) fn load(path: &Path, connection: &Connection, defaults: Defaults) -> rusqlite::Result<Directory> {
-    // Without a condition SQLite counts the entries of the smallest index and reads no row. Retired keys have room,
-    // too.
-    let keys: i64 = connection.query_row("SELECT count(*) FROM keys", [], |row| row.get(0))?;
-    let directory = Directory::with_capacity(usize::try_from(keys).unwrap_or(0), defaults);
+    // Rows are numbered from 1, and none is removed. Counted, they would be a whole index to read. Retired keys have
+    // room, too.
+    let keys: Option<i64> = connection.query_row("SELECT max(rowid) FROM keys", [], |row| row.get(0))?;
+    let directory = Directory::with_capacity(usize::try_from(keys.unwrap_or(0)).unwrap_or(0), defaults);
     for_each_row(connection, "SELECT * FROM orgs ORDER BY rowid", |row| org(row).map(|org| directory.add_org(org)))?;
     let users = format!("SELECT {USER_COLUMNS} FROM users ORDER BY rowid");
     for_each_row(connection, &users, |row| user(row).map(|user| directory.add_user(user)))?;

@@ -14,6 +14,8 @@ use std::time::Duration;
 use parking_lot::{Mutex, MutexGuard};
 use rusqlite::Connection;
 
+use platform::disk;
+
 use super::open_error::OpenError;
 use super::{federation, key_actors, key_policies, management_tokens, org_looks, preconditions};
 
@@ -165,7 +167,12 @@ fn private_file() -> OpenOptions {
 /// Opens the file, and creates it when it is missing. The lock must be held.
 pub(super) fn open(path: &Path) -> Result<Connection, OpenError> {
     // Created here: SQLite would create it with the mode that the process's umask leaves.
-    private_file().truncate(false).open(path).map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
+    let file =
+        private_file().truncate(false).open(path).map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
+    // A start reads pages of every part of the file, each by itself: from a disk that takes longer than all else.
+    disk::read_ahead(&file).unwrap_or_else(|error| tracing::debug!(%error, "cannot read the state file ahead"));
+    // Before SQLite has locks of the file: this would release them.
+    drop(file);
     let sqlite = |source| OpenError::Sqlite { path: path.to_owned(), source };
     let connection = Connection::open(path).map_err(sqlite)?;
     // The lock file keeps other gateways away: any other program that has the database locked is not waited for.
