@@ -21,6 +21,7 @@ use domain::clock;
 use domain::key::policy::Field;
 use domain::key::{KeyDigest, KeyId};
 
+use super::cached_principals::CachedPrincipals;
 use super::entitlements::Secrets;
 use super::federation::FederationRules;
 use super::key_index::ByDigest;
@@ -43,6 +44,7 @@ pub(super) struct Directory {
     tree: RwLock<Tree>,
     /// The keys whose usage is to be written back.
     pub(super) dirty: DirtyKeys,
+    pub(super) principals: CachedPrincipals,
     pub(super) sessions: Sessions,
     pub(super) management_tokens: ManagementTokens,
     pub(super) revocations: Arc<RevocationLog>,
@@ -61,6 +63,7 @@ impl Directory {
             by_other_digest: DashMap::default(),
             tree: RwLock::new(Tree::with_capacity(keys, defaults)),
             dirty: DirtyKeys::default(),
+            principals: CachedPrincipals::default(),
             sessions: Sessions::default(),
             management_tokens: ManagementTokens::default(),
             revocations: Arc::new(RevocationLog::new()),

@@ -18,11 +18,12 @@ use crate::bucket::Bucket;
 use crate::listing::KeyPosition;
 use crate::{Admitted, CredentialStatus, DecideRequest, Decision, KeyExport, RevokedBy, Validity};
 use domain::clock::Micros;
-use domain::identity::{OrgId, Principal, UserId};
+use domain::identity::{OrgId, UserId};
 use domain::key::{KeyDigest, KeyId};
 use domain::quota::{Quota, RateLimitStatus};
 use domain::refusal::Refusal;
 
+use super::cached_principals::CachedPrincipals;
 use super::entitlements::{Secrets, UserEntitlements};
 use super::key_slots::Permit;
 use super::key_state::{KeyState, Usage};
@@ -89,9 +90,14 @@ impl KeyRecord {
     }
 
     /// Decides one request with this key: checks everything, then takes.
-    pub(super) fn decide(self: &Arc<Self>, request: DecideRequest<'_>, dirty: &DirtyKeys) -> Decision {
+    pub(super) fn decide(
+        self: &Arc<Self>,
+        request: DecideRequest<'_>,
+        dirty: &DirtyKeys,
+        principals: &CachedPrincipals,
+    ) -> Decision {
         let mut state = self.state();
-        let principal = self.principal(&mut state);
+        let principal = self.principal(&mut state, principals);
         if let Some(refusal) = state.authenticate(request, &self.digest) {
             return Decision::Denied { refusal, principal: Some(principal), rate_limit: None };
         }
@@ -116,13 +122,6 @@ impl KeyRecord {
                 rate_limit: Some(self.status_of(&state, state.entitlements.org.in_flight())),
             },
         }
-    }
-
-    /// The principal of requests with the key.
-    fn principal(&self, state: &mut KeyState) -> Arc<Principal> {
-        let KeyState { principal, entitlements, terms, .. } = state;
-        let id = (!self.session_quota_key).then_some(self.id());
-        Arc::clone(principal.get_or_insert_with(|| Arc::new(entitlements.principal(id, terms.as_deref()))))
     }
 
     /// Makes the remaining checks, then takes the slots and a token.
@@ -255,11 +254,10 @@ impl KeyRecord {
         self.row.store(row, Ordering::Relaxed);
     }
 
-    /// Takes the usage that is to be written back. The next use makes the record dirty again, and makes its principal.
+    /// Takes the usage that is to be written back. The next use makes the record dirty again.
     pub(super) fn take_usage(&self) -> Usage {
         let mut state = self.state();
         state.dirty = false;
-        state.principal = None;
         state.usage()
     }
 

@@ -25,8 +25,8 @@ pub(super) struct KeyState {
     pub(super) secrets: Option<Box<Secrets>>,
     pub(super) revoked: Option<Micros>,
     pub(super) entitlements: Arc<UserEntitlements>,
-    /// The principal of requests with the key: made at the first use after a checkpoint, so that only keys in
-    /// use have it in memory.
+    /// The principal of requests with the key: made at its first use, and kept for the keys that were used last
+    /// ([`super::cached_principals`]).
     pub(super) principal: Option<Arc<Principal>>,
     /// Quota and policy of its own; none of nearly all keys.
     pub(super) terms: Option<Box<KeyTerms>>,

@@ -30,6 +30,7 @@ mod key_state;
 mod key_terms;
 mod key_slots;
 mod key_record;
+mod cached_principals;
 mod key_views;
 mod key_index;
 mod owned_keys;
@@ -202,7 +203,7 @@ impl Embedded {
     /// Decides one request: all or nothing. See [`super::State::decide`].
     pub fn decide(&self, request: DecideRequest<'_>) -> Decision {
         match self.directory.by_digest(request.digest) {
-            Some(record) => record.decide(request, &self.directory.dirty),
+            Some(record) => record.decide(request, &self.directory.dirty, &self.directory.principals),
             None => self.directory.retired.decide(request.digest),
         }
     }

@@ -219,6 +219,7 @@ impl WriterThread {
             }
             if Instant::now() >= write_back_due {
                 clock::follow_wall();
+                self.directory.principals.trim();
                 // A round that left keys over is followed by the next one at once, after the requests that wait.
                 let pause = if self.write_back_due() == Round::More { Duration::ZERO } else { WRITE_BACK_INTERVAL };
                 write_back_due = Instant::now() + pause;
