@@ -15,11 +15,12 @@ pub(crate) const HOUR: u64 = 3_600_000_000;
 ///
 /// - Events must be given in the order of the journal. A stretch may begin anywhere: the uses that earlier stretches
 ///   left open are in `open_uses` from the beginning.
-/// - It has the places of lines, not the lines: memory is some 200 bytes for each key, and bounded by the keys, the
+/// - It has the places of lines, not the lines: memory is some 250 bytes for each key, and bounded by the keys, the
 ///   hours and the open uses of the stretch.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UsageCounts {
-    pub(crate) keys: FxHashMap<KeyOwner, KeyUsage>,
+    /// Boxed: the table is up to half empty, and growing moves all of it while requests wait.
+    pub(crate) keys: FxHashMap<KeyOwner, Box<KeyUsage>>,
     /// Uses that have not ended, including those of earlier stretches.
     pub(crate) open_uses: FxHashMap<u128, KeyOwner>,
     /// Outcomes of uses that began in an earlier stretch, of keys without an admitted use in this one. Such a use may
@@ -147,7 +148,8 @@ impl UsageCounts {
         &mut self,
         mut read: impl FnMut(Point) -> Result<Option<Vec<u8>>, E>,
     ) -> Result<(), E> {
-        let of_keys = self.keys.values_mut().flat_map(|KeyUsage { last, refusal, .. }| {
+        let of_keys = self.keys.values_mut().flat_map(|usage| {
+            let KeyUsage { last, refusal, .. } = &mut **usage;
             let last = last.iter_mut().flat_map(|last| [Some(&mut last.begun), last.ended.as_mut()]);
             last.flatten().chain(refusal)
         });
@@ -164,7 +166,7 @@ impl UsageCounts {
     pub(crate) fn extend(&mut self, later: Self) {
         later.late_outcomes.into_iter().for_each(|outcome| self.end_use(outcome));
         for (owner, usage) in later.keys {
-            self.keys.entry(owner).or_default().extend(usage);
+            self.keys.entry(owner).or_default().extend(*usage);
         }
         self.open_uses = later.open_uses;
     }
@@ -195,6 +197,8 @@ impl KeyUsage {
     pub(crate) fn hour(&mut self, hour: u64) -> &mut HourCounts {
         // Searched from the end: nearly every use is in the hour of the one before.
         let at = self.hours.iter().rposition(|(number, _)| *number == hour).unwrap_or_else(|| {
+            // Nearly every key has one hour: room for more would double the memory of the key.
+            self.hours.reserve_exact(1);
             self.hours.push((hour, HourCounts::default()));
             self.hours.len() - 1
         });

@@ -18,7 +18,8 @@ pub(crate) fn add(database: &Connection, counts: &UsageCounts) -> rusqlite::Resu
     let mut used = database
         .prepare_cached("INSERT OR REPLACE INTO last (org, key, use, begun, ended) VALUES (?1, ?2, ?3, ?4, ?5)")?;
     let mut refused = database.prepare_cached("INSERT OR REPLACE INTO refusal (org, key, line) VALUES (?1, ?2, ?3)")?;
-    for ((org, key), KeyUsage { hours, last, refusal }) in &counts.keys {
+    for ((org, key), usage) in &counts.keys {
+        let KeyUsage { hours, last, refusal } = &**usage;
         for (hour, HourCounts { requests, refusals }) in hours {
             let [hour, requests, refusals] = [*hour, *requests, *refusals].map(u64::cast_signed);
             count.execute(params![org.as_bytes(), key.as_str(), hour, requests, refusals])?;
@@ -78,7 +79,7 @@ pub(crate) fn load(
         let line = refusal.query_row(params![org.as_bytes(), key.as_str()], |row| row.get(0)).optional()?;
         usage.refusal = line.map(LineRef::Stored);
         if usage != KeyUsage::default() {
-            counts.keys.insert((org, *key), usage);
+            counts.keys.insert((org, *key), Box::new(usage));
         }
     }
     Ok(counts)

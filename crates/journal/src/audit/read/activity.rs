@@ -245,7 +245,7 @@ fn group_by_key(counts: UsageCounts, keys: &FxHashSet<KeyId>, first_hour: u64) -
     let mut found: HashMap<KeyId, KeyActivity> =
         keys.iter().map(|key| (*key, KeyActivity::empty(first_hour))).collect();
     for ((_, key), usage) in counts.keys {
-        found.insert(key, key_activity(usage, first_hour));
+        found.insert(key, key_activity(*usage, first_hour));
     }
     found
 }
