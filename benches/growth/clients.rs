@@ -15,6 +15,19 @@ pub(crate) fn send_each<'a>(address: SocketAddr, keys: impl IntoIterator<Item = 
     }
 }
 
+/// Sends requests in succession for a time, each with the next key. Returns the time of the slowest.
+pub(crate) fn slowest<'a>(address: SocketAddr, keys: impl Iterator<Item = &'a String>, time: Duration) -> Duration {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_nodelay(true).unwrap();
+    let end = Instant::now() + time;
+    let timed = keys.map(|key| {
+        let began = Instant::now();
+        exchange(&mut stream, key).unwrap();
+        began.elapsed()
+    });
+    timed.take_while(|_| Instant::now() < end).max().unwrap_or_default()
+}
+
 /// Sends requests on several connections for a time.
 pub(crate) fn send_for(address: SocketAddr, key: &str, connections: usize, time: Duration) {
     let streams: Vec<TcpStream> = (0..connections).map(|_| TcpStream::connect(address).unwrap()).collect();

@@ -32,6 +32,8 @@ struct Sizes {
     endpoints: &'static [usize],
     /// Requests whose instructions are counted; none: valgrind is left out.
     counted: Option<usize>,
+    /// Time after a start in which the slowest request is sought.
+    beginning: Duration,
     /// Rounds of each number of connections, and how long each takes.
     rounds: (usize, Duration),
 }
@@ -43,6 +45,7 @@ fn main() {
             routes: &[10, 100, 1000],
             endpoints: &[1, 3, 100],
             counted: Some(3_000),
+            beginning: Duration::from_secs(10),
             rounds: (10, Duration::from_secs(1)),
         },
         false => Sizes {
@@ -50,6 +53,7 @@ fn main() {
             routes: &[2, 5],
             endpoints: &[1, 3],
             counted: None,
+            beginning: Duration::from_millis(20),
             rounds: (1, Duration::from_millis(20)),
         },
     };
@@ -62,9 +66,11 @@ fn main() {
     sections.iter().filter(|(name, _)| all || chosen(name)).for_each(|(_, run)| run(&sizes));
 }
 
-/// Start, memory and instructions by the number of keys.
+/// Start, the slowest request after it, memory and instructions by the number of keys.
 fn of_keys(sizes: &Sizes) {
-    println!("keys       start s  resident MiB  bytes per key  of it strings  after 100,000 were used");
+    println!(
+        "keys       start s  resident MiB  bytes per key  of it strings  slowest ms  all used: MiB  bytes per key"
+    );
     let mut base = 0.0;
     for keys in sizes.keys {
         let file = StateFile::new(*keys);
@@ -72,17 +78,20 @@ fn of_keys(sizes: &Sizes) {
         let gateway = Gateway::start(&file, &config(1, 1), &[]);
         let start = began.elapsed().as_secs_f64();
         let resident = gateway.resident();
-        clients::send_each(gateway.address, file.keys.iter().take(100_000.min(*keys)));
+        let slowest = clients::slowest(gateway.address, file.keys.iter().cycle(), sizes.beginning);
+        clients::send_each(gateway.address, &file.keys);
         let used = gateway.resident();
         if base == 0.0 {
             base = resident;
         }
         let per_key = |resident: f64| (resident - base) / *keys as f64;
         println!(
-            "{keys:<10} {start:>7.2}  {:>12.1}  {:>13.0}  {:>13.0}  {:>24.0}",
+            "{keys:<10} {start:>7.2}  {:>12.1}  {:>13.0}  {:>13.0}  {:>10.1}  {:>13.1}  {:>13.0}",
             resident / 1048576.0,
             per_key(resident),
             file.string_bytes_per_key(),
+            slowest.as_secs_f64() * 1000.0,
+            used / 1048576.0,
             per_key(used),
         );
         drop(gateway);
