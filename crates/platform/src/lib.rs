@@ -13,6 +13,7 @@ pub mod telemetry;
 pub mod cli_docs;
 pub mod timer;
 pub mod byte_stream;
+pub mod large_reads;
 pub mod http2_frames;
 pub mod request_body;
 pub mod outbound;

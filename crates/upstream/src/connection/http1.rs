@@ -7,22 +7,23 @@ use std::task::Poll;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 use tokio::runtime::{Handle, RuntimeMetrics};
 use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 
-use super::head_scan::MAX_HEAD;
 use super::lifetime::{Lifetime, Lifetimes};
 use super::limits::ConnectionPermit;
 use super::scanned_stream::ConnectionState;
 use super::socket::{Encryption, connect_socket};
 use crate::exchange::replay_body::{OutgoingBody, ReplayHandle};
 use crate::settings::Endpoint;
+use platform::large_reads::MAX_BUFFER;
 use platform::timer::LazyTimer;
 
-/// Connection: the library's handle, the timer that its exchanges share, and the state of its socket.
+/// Connection: the library's instance, the timer that its exchanges share, and the state of its socket.
 ///
 /// - Dropped, it closes at once, whatever is still going on in either direction.
 /// - It is boxed once, since it moves with every exchange.
@@ -37,10 +38,10 @@ pub(crate) struct Connection {
     pub(crate) beyond: oneshot::Receiver<Bytes>,
     /// Metrics of the runtime, which count the turns of its event loop.
     runtime: RuntimeMetrics,
-    _task: Task,
+    task: Task,
 }
 
-/// Task of a connection. It ends with this handle.
+/// Task of the library's instance. It ends with this handle, and leaves the socket open.
 struct Task(AbortHandle);
 
 impl Drop for Task {
@@ -54,6 +55,12 @@ impl Connection {
     /// last request has gone whole. `polled`: the event loop has waited for events since the connection became idle.
     pub(crate) fn is_clean(&self, polled: bool) -> bool {
         self.sender.is_ready() && self.state.is_silent(polled)
+    }
+
+    /// Gives the library's buffer back that has grown with a body. A new instance serves the next request.
+    pub(crate) fn shrink(&mut self) {
+        self.state.begin_instance();
+        (self.sender, self.beyond, self.task) = start_library(&self.state);
     }
 
     /// Number of times that the event loop has waited for events with nothing else to do.
@@ -72,12 +79,23 @@ pub(crate) async fn connect(
 ) -> io::Result<Box<Connection>> {
     let socket = tokio::time::timeout(timeout, connect_socket(endpoint, encryption)).await??;
     let state = ConnectionState::new(socket.hold_write_errors(), permit);
+    let (sender, beyond, task) = start_library(&state);
+    let timer = LazyTimer::default();
+    let runtime = Handle::current().metrics();
+    let lifetime = Lifetime::begin(lifetimes);
+    Ok(Box::new(Connection { sender, timer, state, lifetime, replay: None, beyond, runtime, task }))
+}
+
+/// Starts an instance of the HTTP library on a socket, as a task of this thread.
+fn start_library(state: &Rc<ConnectionState>) -> (SendRequest<OutgoingBody>, oneshot::Receiver<Bytes>, Task) {
     let mut builder = http1::Builder::new();
-    // Bytes of a body that are read at once, too: of pieces of this size, about five are held for a slow client.
-    builder.max_buf_size(MAX_HEAD);
-    let (sender, connection) = builder.handshake(TokioIo::new(state.stream())).await.map_err(io::Error::other)?;
+    // For bodies. Heads are bounded by the scan of the stream.
+    builder.max_buf_size(MAX_BUFFER);
+    let handshake = builder.handshake(TokioIo::new(state.stream()));
+    let handshake = handshake.now_or_never().expect("peers of HTTP/1.1 exchange nothing before the first request");
+    let (sender, connection) = handshake.expect("nothing was exchanged that could fail");
     let (rest, beyond) = oneshot::channel();
-    let own = Rc::clone(&state);
+    let own = Rc::clone(state);
     let task = tokio::task::spawn_local(async move {
         // The library must not shut the socket down: after a 101, the tunnel goes on with it.
         let mut connection = std::pin::pin!(connection.without_shutdown());
@@ -90,9 +108,5 @@ pub(crate) async fn connect(
             Err(error) => tracing::debug!(%error, "an upstream connection ended early"),
         }
     });
-    let timer = LazyTimer::default();
-    let runtime = Handle::current().metrics();
-    let lifetime = Lifetime::begin(lifetimes);
-    let task = Task(task.abort_handle());
-    Ok(Box::new(Connection { sender, timer, state, lifetime, replay: None, beyond, runtime, _task: task }))
+    (sender, beyond, Task(task.abort_handle()))
 }

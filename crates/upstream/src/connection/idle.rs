@@ -16,6 +16,8 @@
 //! and the request, which the connection's own task writes later in the same turn of the loop. Bytes that come within
 //! this turn cannot be told from an early response in either case; those that came before it are seen in both.
 
+use std::cell::RefCell;
+use std::rc::{Rc, Weak};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -30,6 +32,9 @@ const MAX_IDLE: usize = 256;
 /// crosses the closing on its way is lost.
 const MAX_AGE: Duration = Duration::from_secs(50);
 
+/// Time after which an idle connection gives back the buffer that has grown with a body.
+const SILENCE: Duration = Duration::from_secs(1);
+
 /// Stacks of idle connections: the one used last is used next, so that the others grow old.
 pub(crate) struct IdleConnections {
     /// Connections that were idle already when the event loop last waited for events.
@@ -43,12 +48,50 @@ pub(crate) struct IdleConnections {
     link: EndpointLink,
     /// Connections on their way to requests that waited for them, by the numbers of these.
     handed: Vec<(u64, Box<Connection>)>,
+    /// True while a task looks for connections whose buffers have grown.
+    is_shrinking: bool,
 }
 
 impl IdleConnections {
     /// No connections. The link leads to the requests that wait for one.
     pub(crate) fn new(link: EndpointLink) -> Self {
-        Self { polled: Vec::new(), fresh: Vec::new(), turn: 0, is_closed: false, link, handed: Vec::new() }
+        Self {
+            polled: Vec::new(),
+            fresh: Vec::new(),
+            turn: 0,
+            is_closed: false,
+            link,
+            handed: Vec::new(),
+            is_shrinking: false,
+        }
+    }
+
+    /// Takes a connection back behind an exchange. If its buffer has grown with a body, a task looks for idle
+    /// connections that do without.
+    pub(crate) fn take_back(this: &Rc<RefCell<Self>>, connection: Box<Connection>, now: Instant) {
+        let has_grown = connection.state.large_reads().has_permit();
+        this.borrow_mut().push(connection, now);
+        if has_grown && !std::mem::replace(&mut this.borrow_mut().is_shrinking, true) {
+            tokio::task::spawn_local(shrink_idle(Rc::downgrade(this)));
+        }
+    }
+
+    /// Gives back the grown buffers of connections that have been idle for [`SILENCE`], or whose last exchange did
+    /// without. Returns whether other idle connections have grown ones.
+    fn shrink(&mut self, now: Instant) -> bool {
+        // A connection that is not clean would be taken for a clean one with a new instance of the library.
+        self.prune();
+        self.is_shrinking = false;
+        for (connection, since) in self.polled.iter_mut().chain(&mut self.fresh) {
+            let has_grown = connection.state.large_reads().has_permit();
+            let is_unused = connection.state.large_reads().is_unused();
+            if has_grown && (is_unused || now.saturating_duration_since(*since) >= SILENCE) {
+                connection.shrink();
+            } else {
+                self.is_shrinking |= has_grown;
+            }
+        }
+        self.is_shrinking
     }
 
     /// Keeps a connection behind an exchange, unless there are enough, its lifetime is over, or a request waits for it.
@@ -169,20 +212,35 @@ impl IdleConnections {
     }
 }
 
+/// Shrinks idle connections until no grown one is left.
+async fn shrink_idle(idle: Weak<RefCell<IdleConnections>>) {
+    loop {
+        tokio::time::sleep(SILENCE).await;
+        let is_done = idle.upgrade().is_none_or(|idle| !idle.borrow_mut().shrink(Instant::now()));
+        if is_done {
+            break;
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::io::Write as _;
     use std::net::{Shutdown, TcpListener, TcpStream};
-    use std::rc::Rc;
     use std::sync::Arc;
+    use std::task::{Context, Waker};
 
+    use tokio::io::ReadBuf;
     use tokio::runtime::{Builder, LocalOptions};
 
     use super::*;
     use crate::connection::http1::connect;
     use crate::connection::lifetime::Lifetimes;
     use crate::connection::limits::{ConnectionPermit, WorkerLink};
+    use crate::connection::sent_head::Kept;
     use crate::settings::{Address, Endpoint};
+    use domain::field_lines::FieldLines;
+    use platform::large_reads::MAX_BUFFER;
 
     /// Runs a test on a runtime like that of a worker.
     fn run(test: impl AsyncFnOnce()) {
@@ -295,6 +353,52 @@ mod tests {
             idle.push(second, Instant::now());
             assert_eq!(Rc::as_ptr(&idle.pop(Instant::now()).unwrap().state), first_state);
             assert!(idle.pop(Instant::now()).is_some(), "the fresh one is used when there is no other");
+        });
+    }
+
+    /// Reads as the library does while a body fills its buffer.
+    fn grow(connection: &Connection) {
+        let mut buffer = vec![0; MAX_BUFFER];
+        let mut cx = Context::from_waker(Waker::noop());
+        let read = connection.state.large_reads().poll_read(
+            &mut vec![0; MAX_BUFFER].as_slice(),
+            &mut cx,
+            &mut ReadBuf::new(&mut buffer),
+        );
+        assert!(read.is_ready() && connection.state.large_reads().has_permit());
+    }
+
+    #[test]
+    fn grown_buffer_is_given_back_after_silence_and_the_connection_is_used_again() {
+        run(async || {
+            let ((connection, mut peer), mut idle) = (connection().await, empty());
+            grow(&connection);
+            idle.push(connection, Instant::now());
+            next_turn().await;
+            assert!(idle.shrink(Instant::now()), "not silent for long enough");
+            assert!(!idle.shrink(Instant::now() + SILENCE));
+            next_turn().await;
+            let connection = idle.pop(Instant::now()).expect("clean");
+            assert!(!connection.state.large_reads().has_permit());
+            peer.write_all(b"early").unwrap();
+            next_turn().await;
+            assert!(!connection.is_clean(true), "the new instance reads");
+        });
+    }
+
+    #[test]
+    fn grown_buffer_that_the_last_exchange_did_without_is_given_back_at_once() {
+        run(async || {
+            let ((connection, _peer), mut idle) = (connection().await, empty());
+            grow(&connection);
+            connection.state.begin_exchange(FieldLines::default(), Kept::Nothing);
+            connection.state.end_exchange();
+            idle.push(connection, Instant::now());
+            next_turn().await;
+            assert!(!idle.shrink(Instant::now()));
+            // The new instance begins to wait for requests.
+            next_turn().await;
+            assert!(!idle.pop(Instant::now()).unwrap().state.large_reads().has_permit());
         });
     }
 

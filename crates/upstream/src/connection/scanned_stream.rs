@@ -3,7 +3,7 @@
 //! It implements the traits itself instead of using [`platform::byte_stream`]: the pool and the stream share the
 //! scanner's state, and an inspector of its own would cost each connection a second shared allocation.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, RefCell, RefMut};
 use std::io;
 use std::ops::Deref;
 use std::pin::Pin;
@@ -20,6 +20,7 @@ use super::sent_head::{Kept, SentHead};
 use super::socket::Socket;
 use domain::field_lines::FieldLines;
 use domain::head_fields::FieldSet;
+use platform::large_reads::LargeReads;
 
 /// Bytes that the upstream may send now.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +50,7 @@ pub(crate) struct ConnectionState {
     fields: Cell<Option<FieldSet>>,
     /// Lines that go into the head of the current request; none when they were written.
     added: RefCell<Option<AddedLines>>,
+    large_reads: RefCell<LargeReads>,
     /// Head of the last request, if it may be sent again.
     sent_head: RefCell<SentHead>,
     /// Counts the connection. Dropped behind the socket, which is declared before it.
@@ -67,6 +69,7 @@ impl ConnectionState {
             received: Cell::new(false),
             fields: Cell::new(None),
             added: RefCell::default(),
+            large_reads: RefCell::default(),
             sent_head: RefCell::default(),
             permit,
         })
@@ -96,6 +99,7 @@ impl ConnectionState {
         );
         self.sent_head.borrow_mut().begin(keeps);
         *self.added.borrow_mut() = (!added.is_empty()).then(|| AddedLines::new(added));
+        self.large_reads().begin_exchange();
         self.expected.set(Expected::Heads(HeadScan::default()));
         self.fields.set(None);
         self.received.set(false);
@@ -125,6 +129,18 @@ impl ConnectionState {
     /// Returns whether a byte has come since the exchange began.
     pub(crate) fn has_received(&self) -> bool {
         self.received.get()
+    }
+
+    /// Begins with a new instance of the HTTP library, whose buffer is small. It is not ready for a request yet.
+    pub(crate) fn begin_instance(&self) {
+        let is_idle = matches!(self.expected.replace(Expected::Nothing), Expected::Nothing | Expected::Silence);
+        debug_assert!(is_idle, "an exchange belongs to one instance");
+        self.large_reads.take();
+    }
+
+    /// Bound on the reads of the HTTP library's instance.
+    pub(crate) fn large_reads(&self) -> RefMut<'_, LargeReads> {
+        self.large_reads.borrow_mut()
     }
 
     /// Returns whether the upstream has closed the connection before the request was sent whole.
@@ -189,7 +205,7 @@ impl ScannedStream {
 impl AsyncRead for ScannedStream {
     fn poll_read(self: Pin<&mut Self>, cx: &mut Context<'_>, buf: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        ready!(Pin::new(&mut *self.0.socket.borrow_mut()).poll_read(cx, buf))?;
+        ready!(self.0.large_reads().poll_read(&mut *self.0.socket.borrow_mut(), cx, buf))?;
         Poll::Ready(self.0.scan(&buf.filled()[before..]))
     }
 }

@@ -13,6 +13,7 @@ use super::deadlines::BodyDeadlines;
 use super::tunnel::Tunnel;
 use crate::connection::carrier::Carrier;
 use crate::connection::http1::Connection;
+use crate::connection::idle::IdleConnections;
 use crate::endpoint::endpoints::{EndpointState, InFlight};
 use crate::endpoint::failure::Failure;
 use crate::endpoint::observed_try::BROKEN;
@@ -108,7 +109,7 @@ impl ConnectionGuard {
             Carrier::Http1 { mut connection, idle, .. } if self.reusable && connection.sender.is_ready() => {
                 connection.replay = None;
                 connection.state.end_exchange();
-                idle.borrow_mut().push(connection, now);
+                IdleConnections::take_back(&idle, connection, now);
             }
             Carrier::Http1 { .. } | Carrier::Http2(_) => {}
         }

@@ -33,6 +33,7 @@ use crate::transport::stream::{SharedStream, poll_readable};
 use crate::transport::upgrade::{UpgradeHook, UpgradeSlot};
 use crate::transport::watchdog::{Expired, Watchdog};
 use platform::byte_stream::InspectedStream;
+use platform::large_reads::MAX_BUFFER;
 use platform::metrics::GaugeGuard;
 
 /// Bytes of the HTTP library's buffer beyond the largest head; also the least size of a buffer that it accepts.
@@ -123,6 +124,8 @@ impl Driver<'_> {
             Pause::Silent => {
                 let parts = connection.into_parts();
                 debug_assert!(parts.read_buf.is_empty(), "a silent connection has been read to its end");
+                drop(parts.read_buf);
+                self.state.large_reads.take();
                 ControlFlow::Continue(Parked { io: parts.io.into_inner(), service: parts.service })
             }
             Pause::Ended => ControlFlow::Break(self.upgrade_slot.take().map_or(End::Closed, |hook| {
@@ -190,7 +193,8 @@ impl Driver<'_> {
 
 fn builder(settings: &Settings) -> http1::Builder {
     let mut builder = http1::Builder::new();
-    builder.half_close(false).max_buf_size(settings.max_head + READ_AHEAD);
+    // For bodies. Heads are bounded by the gate, which passes whole ones.
+    builder.half_close(false).max_buf_size(MAX_BUFFER.max(settings.max_head + READ_AHEAD));
     // Set even to its default, the limit would make the library allocate.
     if settings.max_fields != FIELDS_ON_STACK {
         builder.max_headers(settings.max_fields);

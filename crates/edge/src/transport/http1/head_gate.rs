@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf as _, BytesMut};
-use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
+use tokio::io::{AsyncWrite as _, ReadBuf};
 
 use super::chunked::ChunkedScanner;
 use super::head::{BodyFraming, HeadLimits, HeadScanner};
@@ -167,7 +167,7 @@ impl HeadGate {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<usize>> {
         let before = buf.filled().len();
-        ready!(Pin::new(stream).poll_read(cx, buf))?;
+        ready!(self.state.large_reads.borrow_mut().poll_read(stream, cx, buf))?;
         let read = buf.filled().len() - before;
         let released = self.scan(&buf.filled()[before..]);
         self.held.extend_from_slice(&buf.filled()[before + released..]);

@@ -9,6 +9,7 @@ use crate::transport::activity::{Activity, Phase};
 use crate::transport::reset::Reset;
 use crate::transport::serving::HeadError;
 use domain::head_fields::FieldSet;
+use platform::large_reads::LargeReads;
 
 /// State of one HTTP/1 connection.
 ///
@@ -31,6 +32,8 @@ pub(super) struct Http1State {
     reader: RefCell<Option<Waker>>,
     /// The task that polls the response's body, while it waits for room.
     writer: RefCell<Option<Waker>>,
+    /// Bound on the reads of the HTTP library's instance.
+    pub(super) large_reads: RefCell<LargeReads>,
     /// True if some of the request's body has not gone to the HTTP library yet.
     pub(super) has_unread_body: Cell<bool>,
     /// Error for which the head that has come is refused; nothing is read after it. Its response is sent when the HTTP
