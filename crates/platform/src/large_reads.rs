@@ -1,15 +1,16 @@
-//! Bound on large reads: how many connections of a worker may have grown buffers.
+//! Bound on large reads: how many connections may have grown buffers.
 //!
 //! The HTTP library doubles its buffer for as long as reads fill it: a body of 1 MiB then takes five reads instead of
 //! 34. A slow client holds two or three pieces of that size, so a thousand of them would hold a gigabyte. A connection
-//! may read up to [`SMALL`] bytes at a time as it likes; beyond, it needs one of the [`MAX_LARGE`] permits of its
-//! thread. Without one it goes on in small pieces.
+//! may read up to [`SMALL`] bytes at a time as it likes; beyond, it needs one of [`MAX_LARGE`] permits. Without one
+//! it goes on in small pieces.
 //!
 //! The library does not shrink a buffer. A permit is given back with the buffer: when the library's instance is dropped.
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, ReadBuf};
@@ -17,13 +18,14 @@ use tokio::io::{AsyncRead, ReadBuf};
 /// Largest buffer of the HTTP library, for a connection's `max_buf_size`.
 pub const MAX_BUFFER: usize = 256 * 1024;
 /// Bytes that are read at a time without a permit: less than a power of two, which the library would grow at.
-const SMALL: usize = 64 * 1024 - 1;
-/// Connections of a thread that may read more at a time. Three pieces each are 24 MiB.
-const MAX_LARGE: usize = 32;
+const SMALL: usize = 32 * 1024 - 1;
+/// Connections of the process that may read more at a time. Three pieces each are 48 MiB.
+const MAX_LARGE: usize = 64;
+
+/// Permits that were acquired, and for a moment those that are about to be refused.
+static ACQUIRED: AtomicUsize = AtomicUsize::new(0);
 
 thread_local! {
-    /// Permits that were acquired. A worker's connections stay on its thread.
-    static ACQUIRED: Cell<usize> = const { Cell::new(0) };
     /// Room for the reads of connections that have a grown buffer to read into, and no permit.
     static PIECE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
@@ -36,9 +38,9 @@ pub struct LargeReads {
     is_used: bool,
 }
 
-/// Permit for large reads, given back on drop. Not to be sent to another thread.
+/// Permit for large reads, given back on drop.
 #[derive(Debug)]
-struct Permit(std::marker::PhantomData<*const ()>);
+struct Permit;
 
 impl LargeReads {
     /// Reads from `stream` into the library's buffer: all of it, if it is small or there is a permit.
@@ -81,17 +83,15 @@ impl LargeReads {
 
 impl Permit {
     fn acquire() -> Option<Self> {
-        let acquired = ACQUIRED.get();
-        (acquired < MAX_LARGE).then(|| {
-            ACQUIRED.set(acquired + 1);
-            Self(std::marker::PhantomData)
-        })
+        let is_free = ACQUIRED.fetch_add(1, Relaxed) < MAX_LARGE;
+        // Dropped, a refused one gives its count back.
+        Some(Self).filter(|_| is_free)
     }
 }
 
 impl Drop for Permit {
     fn drop(&mut self) {
-        ACQUIRED.set(ACQUIRED.get() - 1);
+        ACQUIRED.fetch_sub(1, Relaxed);
     }
 }
 
@@ -127,31 +127,20 @@ mod tests {
         buf.filled().len()
     }
 
+    /// One test: all tests of this process share the permits.
     #[test]
     fn connections_beyond_the_bound_read_small_pieces() {
         let mut large: Vec<_> = (0..MAX_LARGE).map(|_| LargeReads::default()).collect();
-        assert!(large.iter_mut().all(|reads| read(reads, MAX_BUFFER) == MAX_BUFFER));
+        assert!(large.iter_mut().all(|reads| read(reads, SMALL) == SMALL && !reads.has_permit()));
+        assert!(large.iter_mut().all(|reads| read(reads, MAX_BUFFER) == MAX_BUFFER && reads.has_permit()));
         let mut another = LargeReads::default();
         assert_eq!(read(&mut another, MAX_BUFFER), SMALL);
         assert!(!another.has_permit());
+        assert!(!large[0].is_unused());
+        large[0].begin_exchange();
+        read(&mut large[0], SMALL);
+        assert!(large[0].is_unused() && large[0].has_permit());
         large.pop();
         assert_eq!(read(&mut another, MAX_BUFFER), MAX_BUFFER);
-    }
-
-    #[test]
-    fn small_buffers_need_no_permit() {
-        let mut reads = LargeReads::default();
-        assert_eq!(read(&mut reads, SMALL), SMALL);
-        assert!(!reads.has_permit());
-    }
-
-    #[test]
-    fn permit_is_unused_in_an_exchange_with_small_reads_alone() {
-        let mut reads = LargeReads::default();
-        read(&mut reads, MAX_BUFFER);
-        assert!(!reads.is_unused());
-        reads.begin_exchange();
-        read(&mut reads, SMALL);
-        assert!(reads.is_unused() && reads.has_permit());
     }
 }

@@ -8,9 +8,11 @@ use platform::tls::{CertificateFiles, ServerSettings, Version};
 use rcgen::{
     BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair, KeyUsagePurpose, SignatureAlgorithm,
 };
+use rustls::crypto::CryptoProvider;
+use rustls::crypto::aws_lc_rs::default_provider;
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use rustls::{ClientConfig, RootCertStore, SupportedProtocolVersion};
+use rustls::{ClientConfig, RootCertStore, SupportedCipherSuite, SupportedProtocolVersion};
 
 /// An authority that is trusted only where it is configured.
 pub struct Authority(CertifiedIssuer<'static, KeyPair>);
@@ -61,7 +63,13 @@ impl Authority {
     }
 
     pub fn client_with_versions(&self, versions: &[&'static SupportedProtocolVersion]) -> ClientConfig {
-        self.builder(versions).with_no_client_auth()
+        self.builder(default_provider(), versions).with_no_client_auth()
+    }
+
+    /// A client that offers these suites, in this order.
+    pub fn client_with_suites(&self, suites: &[SupportedCipherSuite]) -> ClientConfig {
+        let provider = CryptoProvider { cipher_suites: suites.to_vec(), ..default_provider() };
+        self.builder(provider, rustls::DEFAULT_VERSIONS).with_no_client_auth()
     }
 
     /// A client with this certificate.
@@ -71,17 +79,17 @@ impl Authority {
         versions: &[&'static SupportedProtocolVersion],
     ) -> ClientConfig {
         let key = PrivateKeyDer::from_pem_slice(issued.key.as_bytes()).unwrap();
-        self.builder(versions).with_client_auth_cert(vec![issued.der()], key).unwrap()
+        self.builder(default_provider(), versions).with_client_auth_cert(vec![issued.der()], key).unwrap()
     }
 
     fn builder(
         &self,
+        provider: CryptoProvider,
         versions: &[&'static SupportedProtocolVersion],
     ) -> rustls::ConfigBuilder<ClientConfig, rustls::client::WantsClientCert> {
         let mut roots = RootCertStore::empty();
         roots.add(self.0.der().clone()).unwrap();
-        let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
-        ClientConfig::builder_with_provider(provider)
+        ClientConfig::builder_with_provider(Arc::new(provider))
             .with_protocol_versions(versions)
             .unwrap()
             .with_root_certificates(roots)

@@ -25,7 +25,9 @@ fn with_key(pair: &CertificateFiles, ticket_key: Option<&Secret>) -> ServerSetti
 fn resumed(client: ClientConfig, first: &ServerTls, second: &ServerTls) -> bool {
     let client = Arc::new(client);
     assert!(!handshake(first, Arc::clone(&client), "a.test").unwrap().resumed);
-    handshake(second, client, "a.test").unwrap().resumed
+    let resumed = handshake(second, Arc::clone(&client), "a.test").unwrap().resumed;
+    assert!(handshake(second, client, "a.test").unwrap().resumed, "every session brings a ticket for the next one");
+    resumed
 }
 
 #[test]

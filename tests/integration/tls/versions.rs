@@ -1,8 +1,12 @@
 //! Versions, suites, groups and protocols.
 
+use std::sync::Arc;
+
 use platform::tls::{ServerSettings, ServerTls, Version};
+use rustls::pki_types::ServerName;
 use rustls::version::{TLS12, TLS13};
-use rustls::{CipherSuite, Error, NamedGroup, ProtocolVersion};
+use rustls::{CipherSuite, Error, NamedGroup, ProtocolVersion, SupportedCipherSuite};
+use tokio_rustls::TlsConnector;
 
 use super::authority::{Authority, settings};
 use super::handshake::handshake;
@@ -69,5 +73,35 @@ fn suites_and_groups_are_those_of_the_intermediate_recommendation() {
     let listed = [NamedGroup::X25519MLKEM768, NamedGroup::X25519, NamedGroup::secp256r1, NamedGroup::secp384r1];
     groups.retain(|group| !listed.contains(group));
     assert!(groups.is_empty(), "{groups:?} are not listed");
-    assert!(!acceptor.config().ignore_client_order, "the client's order of suites is respected");
+}
+
+/// The suite of a handshake with a client that offers these, in its order.
+fn agreed(store: &ServerTls, authority: &Authority, offered: &[SupportedCipherSuite]) -> CipherSuite {
+    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+    let connector = TlsConnector::from(Arc::new(authority.client_with_suites(offered)));
+    let (client, server) = tokio::io::duplex(64 * 1024);
+    let name = ServerName::try_from("a.test").unwrap();
+    let (client, server) =
+        runtime.block_on(async { tokio::join!(connector.connect(name, client), store.accept(server)) });
+    drop(client.unwrap());
+    server.unwrap().get_ref().1.negotiated_cipher_suite().unwrap().suite()
+}
+
+#[test]
+fn aes_128_is_preferred_unless_the_client_prefers_chacha() {
+    use rustls::crypto::aws_lc_rs::cipher_suite as suite;
+    let authority = Authority::new();
+    let store = store(&authority, Version::Tls12);
+    let aes_128 = suite::TLS13_AES_128_GCM_SHA256;
+    let aes_256 = suite::TLS13_AES_256_GCM_SHA384;
+    let chacha = suite::TLS13_CHACHA20_POLY1305_SHA256;
+    let agreed = |offered: &[SupportedCipherSuite]| agreed(&store, &authority, offered);
+    assert_eq!(agreed(&[aes_256, chacha, aes_128]), aes_128.suite());
+    assert_eq!(agreed(&[aes_256, chacha]), aes_256.suite());
+    assert_eq!(agreed(&[chacha, aes_128]), chacha.suite());
+    let old_128 = suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256;
+    let old_256 = suite::TLS_ECDHE_ECDSA_WITH_AES_256_GCM_SHA384;
+    let old_chacha = suite::TLS_ECDHE_ECDSA_WITH_CHACHA20_POLY1305_SHA256;
+    assert_eq!(agreed(&[old_256, old_chacha, old_128]), old_128.suite());
+    assert_eq!(agreed(&[old_chacha, old_256]), old_chacha.suite());
 }

@@ -7,13 +7,13 @@ use rustls::crypto::aws_lc_rs::Ticketer;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::server::{NoServerSessionStorage, ProducesTickets, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
-use rustls::{ServerConfig, SupportedProtocolVersion};
+use rustls::{CipherSuite, ServerConfig, SupportedProtocolVersion};
 use sha2::{Digest as _, Sha256};
 
 use super::certificate::{Certificate, CertificateExpiry, CertificateFiles};
 use super::error::Error;
 use super::files::FileContents;
-use super::provider::provider;
+use super::provider::{is_chacha, provider};
 use super::resolver::CertificateResolver;
 use super::tickets::SharedTicketer;
 use domain::secret::Secret;
@@ -56,7 +56,10 @@ pub enum Version {
 /// Configuration built of the settings and the contents of their files.
 pub(super) struct BuiltServerConfig {
     pub(super) settings: ServerSettings,
+    /// For clients that get the suite that this side prefers.
     pub(super) config: Arc<ServerConfig>,
+    /// The same, for clients that get the suite that they prefer.
+    by_client_order: Arc<ServerConfig>,
     pub(super) expiries: Vec<CertificateExpiry>,
     /// Digest of the client authentication, see [`digest_policy`].
     policy: [u8; 32],
@@ -116,14 +119,27 @@ impl BuiltServerConfig {
         // Sessions are in tickets alone: clients keep them, so they cost no memory and instances need not share any.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.ticketer = ticketer(settings, policy, active)?;
+        // A resumed session brings the ticket for the next one.
+        config.send_tls13_tickets = 1;
         // Early data can be replayed.
         config.max_early_data_size = 0;
+        let by_client_order = Arc::new(config.clone());
+        config.ignore_client_order = true;
         Ok(Self {
             settings: settings.clone(),
             config: Arc::new(config),
+            by_client_order,
             expiries: certificates.iter().enumerate().map(expiry).collect(),
             policy,
         })
+    }
+
+    /// The configuration for a client that offers these suites. The first of them that both have decides: where it is
+    /// ChaCha20, AES would be slow for the client.
+    pub(super) fn for_client(&self, offered: &[CipherSuite]) -> &Arc<ServerConfig> {
+        let own = &self.config.crypto_provider().cipher_suites;
+        let first = offered.iter().find(|suite| own.iter().any(|own| own.suite() == **suite));
+        if first.is_some_and(|suite| is_chacha(*suite)) { &self.by_client_order } else { &self.config }
     }
 }
 

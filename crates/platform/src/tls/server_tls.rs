@@ -8,10 +8,14 @@
 //! - Files that cannot be used leave the active configuration as it is. They are an error when two reloads in a row
 //!   have read them: after the first they may be in the middle of being written.
 
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use tokio_rustls::TlsAcceptor;
+use rustls::server::Acceptor;
+use tokio::io::{AsyncRead, AsyncWrite};
+use tokio_rustls::server::TlsStream;
+use tokio_rustls::{LazyConfigAcceptor, TlsAcceptor};
 
 use super::certificate::CertificateExpiry;
 use super::error::Error;
@@ -35,7 +39,18 @@ impl ServerTls {
         Ok(Self(Reloadable::new(BuiltServerConfig::build(settings, &files, None)?, files.fingerprints())))
     }
 
-    /// The acceptor for the next connection.
+    /// Shakes hands over a connection.
+    ///
+    /// # Errors
+    /// The connection failed, or the handshake did; then the client has been sent an alert.
+    pub async fn accept<S: AsyncRead + AsyncWrite + Unpin>(&self, stream: S) -> io::Result<TlsStream<S>> {
+        let active = self.0.load();
+        let handshake = LazyConfigAcceptor::new(Acceptor::default(), stream).await?;
+        let config = active.for_client(handshake.client_hello().cipher_suites());
+        handshake.into_stream(Arc::clone(config)).await
+    }
+
+    /// The acceptor for the next client that does not prefer ChaCha20.
     pub fn acceptor(&self) -> TlsAcceptor {
         TlsAcceptor::from(Arc::clone(&self.0.load().config))
     }

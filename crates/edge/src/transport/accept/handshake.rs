@@ -81,7 +81,7 @@ async fn shake_hands(
         address = read_proxy_header(&mut socket).await.map_err(HandshakeError::Proxy)?.unwrap_or(address);
     }
     let Some(tls) = tls else { return Ok(plain(socket, address)) };
-    let stream = tls.acceptor().accept(socket).await.map_err(HandshakeError::Tls)?;
+    let stream = tls.accept(socket).await.map_err(HandshakeError::Tls)?;
     let session = stream.get_ref().1;
     let http2 = session.alpn_protocol() == Some(ALPN_HTTP2);
     let version = match session.protocol_version() {
