@@ -1,8 +1,6 @@
 //! Handle by which a service acts on its connection.
 
-use std::cell::Cell;
 use std::fmt;
-use std::rc::Rc;
 
 use super::upgrade::UpgradeSlot;
 use domain::head_fields::CredentialFields;
@@ -12,29 +10,28 @@ use domain::head_fields::CredentialFields;
 pub struct ConnectionHandle {
     /// Slot for the hook of an upgrade.
     pub upgrade_slot: UpgradeSlot,
-    is_closing: Rc<Cell<bool>>,
 }
 
 impl ConnectionHandle {
     /// Handle of a connection whose heads are scanned for these fields.
     pub(super) fn new(credentials: CredentialFields) -> Self {
-        Self { upgrade_slot: UpgradeSlot::new(credentials), is_closing: Rc::default() }
+        Self { upgrade_slot: UpgradeSlot::new(credentials) }
     }
 
     /// Closes the connection once the exchanges on it have ended. To be called before a response is given to the
     /// connection. Over HTTP/2 the client gets a GOAWAY; over HTTP/1, where this does nothing, the response says so
     /// with `Connection: close`.
     pub fn close_gracefully(&self) {
-        self.is_closing.set(true);
+        self.upgrade_slot.is_closing().set(true);
     }
 
     pub(super) fn is_closing(&self) -> bool {
-        self.is_closing.get()
+        self.upgrade_slot.is_closing().get()
     }
 }
 
 impl fmt::Debug for ConnectionHandle {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ConnectionHandle").field("is_closing", &self.is_closing).finish_non_exhaustive()
+        f.debug_struct("ConnectionHandle").field("is_closing", &self.is_closing()).finish_non_exhaustive()
     }
 }

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use arc_swap::ArcSwap;
 use ipnet::IpNet;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 use rustc_hash::FxHashMap;
 
 use domain::identity::client_prefix;
@@ -56,6 +56,8 @@ pub(super) struct ConnectionPermit {
 pub(super) struct PerAddressPermit {
     counts: Arc<Counts>,
     address: IpAddr,
+    /// Shard that counts the address.
+    shard: usize,
 }
 
 impl ConnectionLimiter {
@@ -97,22 +99,21 @@ impl ConnectionLimiter {
             return Ok(None);
         }
         let address = client_prefix(address);
-        let mut shard = self.0.lock_shard(address);
-        let count = shard.entry(address).or_default();
+        let shard = self.0.shard_of(address);
+        let mut counts = self.0.by_address[shard].lock();
+        let count = counts.entry(address).or_default();
         if *count >= self.0.max_per_address.load(Ordering::Relaxed) {
             return Err(LimitReached::Address);
         }
         *count += 1;
-        Ok(Some(PerAddressPermit { counts: Arc::clone(&self.0), address }))
+        Ok(Some(PerAddressPermit { counts: Arc::clone(&self.0), address, shard }))
     }
 }
 
 impl Counts {
-    fn lock_shard(&self, address: IpAddr) -> MutexGuard<'_, FxHashMap<IpAddr, usize>> {
+    fn shard_of(&self, address: IpAddr) -> usize {
         let hash = self.hasher.hash_one(address);
-        let index = usize::try_from(hash % SHARDS as u64).expect("less than the number of shards");
-        // Nothing panics while a shard is locked; and if it did, its counts would be whole.
-        self.by_address[index].lock()
+        usize::try_from(hash % SHARDS as u64).expect("less than the number of shards")
     }
 }
 
@@ -125,7 +126,7 @@ impl Drop for ConnectionPermit {
 
 impl Drop for PerAddressPermit {
     fn drop(&mut self) {
-        let mut shard = self.counts.lock_shard(self.address);
+        let mut shard = self.counts.by_address[self.shard].lock();
         debug_assert!(shard.contains_key(&self.address), "an address is counted until its last permit is dropped");
         if let Some(count) = shard.get_mut(&self.address) {
             *count -= 1;

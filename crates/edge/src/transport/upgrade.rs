@@ -27,6 +27,8 @@ struct Slot {
     reset: RefCell<ResetHandle>,
     /// Fields of that exchange's head, if it was scanned strictly.
     fields: Cell<Option<FieldSet>>,
+    /// True once the service has asked for the end of the connection. Here, so that a handle is one allocation.
+    is_closing: Cell<bool>,
     /// Fields that carry a key, as the scan of this connection knows them.
     credentials: CredentialFields,
 }
@@ -59,6 +61,11 @@ impl UpgradeSlot {
     /// Sets the fields of the head, which was scanned strictly, for which the service is called next.
     pub(super) fn set_fields(&self, fields: FieldSet) {
         self.0.fields.set(Some(fields));
+    }
+
+    /// The mark of a connection that is to be closed.
+    pub(super) fn is_closing(&self) -> &Cell<bool> {
+        &self.0.is_closing
     }
 
     /// Takes the hook out of the slot, if the service has set one.

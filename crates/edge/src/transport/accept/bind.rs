@@ -39,6 +39,7 @@ fn bind_socket(address: SocketAddr, reuse_port: bool) -> io::Result<Socket> {
     socket.set_reuse_address(true)?;
     socket.set_reuse_port(reuse_port)?;
     socket.set_nonblocking(true)?;
+    super::acceptor::send_at_once(&socket)?;
     socket.bind(&address.into())?;
     Ok(socket)
 }

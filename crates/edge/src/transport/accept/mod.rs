@@ -142,11 +142,6 @@ fn start_connection<S: ConnectionService>(
     service: impl FnOnce(Rc<Peer>, ConnectionHandle) -> S + 'static,
 ) {
     let PlacedConnection { stream, address, guards } = placed;
-    // Responses are written whole; waiting to fill a packet would only delay their ends.
-    if let Err(error) = stream.set_nodelay(true) {
-        tracing::debug!(%error, "a client disconnected before its connection was served");
-        return;
-    }
     let open = GaugeGuard::new(&options.connections.open);
     let held = (guards, open);
     tokio::task::spawn_local(connection::run(stream, address, options, connections.register(), service, held));
