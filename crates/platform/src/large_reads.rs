@@ -5,7 +5,8 @@
 //! may read up to [`SMALL`] bytes at a time as it likes; beyond, it needs one of [`MAX_LARGE`] permits. Without one
 //! it goes on in small pieces.
 //!
-//! The library does not shrink a buffer. A permit is given back with the buffer: when the library's instance is dropped.
+//! The library does not shrink a buffer. A permit is given back with the buffer: when the library's instance is
+//! dropped.
 
 use std::cell::RefCell;
 use std::io;
@@ -95,8 +96,8 @@ impl Drop for Permit {
     }
 }
 
-/// Reads a small piece of what there is room for. By way of another buffer: a part of one that is not initialized can be
-/// read into only once it is, and that costs even where nothing has come.
+/// Reads a small piece of what there is room for. By way of another buffer: a part of one that is not initialized can
+/// be read into only once it is, and that costs even where nothing has come.
 fn read_small(
     stream: &mut (impl AsyncRead + Unpin),
     cx: &mut Context<'_>,

@@ -100,8 +100,8 @@ impl Acceptor {
     }
 }
 
-/// Has the connections of a listener send at once (`TCP_NODELAY`), which accepted sockets inherit on Linux. Responses are
-/// written whole; waiting to fill a packet would only delay their ends.
+/// Has the connections of a listener send at once (`TCP_NODELAY`), which accepted sockets inherit on Linux. Responses
+/// are written whole; waiting to fill a packet would only delay their ends.
 pub(super) fn send_at_once(listener: &impl AsFd) -> io::Result<()> {
     SockRef::from(listener).set_tcp_nodelay(true)
 }

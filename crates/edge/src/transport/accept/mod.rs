@@ -144,5 +144,7 @@ fn start_connection<S: ConnectionService>(
     let PlacedConnection { stream, address, guards } = placed;
     let open = GaugeGuard::new(&options.connections.open);
     let held = (guards, open);
-    tokio::task::spawn_local(connection::run(stream, address, options, connections.register(), service, held));
+    let connection = connection::run(stream, address, options, connections.register(), service, held);
+    // On the heap at once: the runtime moves a task several times before it polls it.
+    tokio::task::spawn_local(Box::pin(connection));
 }
