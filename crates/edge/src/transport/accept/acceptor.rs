@@ -63,7 +63,7 @@ impl Acceptor {
                 biased;
                 result = &mut end => return result,
                 Some(handed) = inbox.recv() => registered(handed.arrive()).into_iter().for_each(&start),
-                accepted = poll_fn(|cx| poll_batch(listener, cx, &place)) => if let Err(error) = accepted {
+                accepted = poll_fn(|cx| poll_batch(listener, cx, place)) => if let Err(error) = accepted {
                     back_off(&error, errors).await;
                 },
             }
