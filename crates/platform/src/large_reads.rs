@@ -2,7 +2,7 @@
 //!
 //! The HTTP library doubles its buffer for as long as reads fill it: a body of 1 MiB then takes five reads instead of
 //! 34. A slow client holds two or three pieces of that size, so a thousand of them would hold a gigabyte. A connection
-//! may read up to [`SMALL`] bytes at a time as it likes; beyond, it needs one of [`MAX_LARGE`] permits. Without one
+//! may read up to `SMALL` bytes at a time as it likes; beyond, it needs one of `MAX_LARGE` permits. Without one
 //! it goes on in small pieces.
 //!
 //! The library does not shrink a buffer. A permit is given back with the buffer: when the library's instance is
