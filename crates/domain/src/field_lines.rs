@@ -4,15 +4,17 @@
 //! connection. A table of fields ([`http::HeaderMap`]) would take each of them with a hash, a search and a move, and
 //! would be read again field by field to be written: some 300 instructions for each. Lines are made once, and copied.
 
+use std::ops::Range;
+
 use bytes::Bytes;
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::identity::{SET_FIELDS, X_REQUEST_ID};
 
 /// Between a name and its value.
-const SEPARATOR: &[u8] = b": ";
+pub(crate) const SEPARATOR: &[u8] = b": ";
 /// End of a line.
-const LINE_END: &[u8] = b"\r\n";
+pub(crate) const LINE_END: &[u8] = b"\r\n";
 
 /// Lines of fields, each with its end. Clones share them.
 ///
@@ -57,6 +59,11 @@ impl FieldLines {
             let value = self.0.slice_ref(&line[colon + SEPARATOR.len()..]);
             (name, HeaderValue::from_maybe_shared(value).expect("the value came from one"))
         })
+    }
+
+    /// The value that is at this place.
+    pub(crate) fn value_at(&self, place: Range<usize>) -> HeaderValue {
+        HeaderValue::from_maybe_shared(self.0.slice(place)).expect("the value came from one")
     }
 
     /// The value of a field; none when there is no such line.

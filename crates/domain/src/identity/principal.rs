@@ -1,10 +1,17 @@
 //! The authenticated caller of a request, and the fields that tell the upstream who it is.
 
-use http::{HeaderName, HeaderValue};
+use http::HeaderValue;
 
 use super::{AuthMethod, OrgId, Permission, UserId, X_ORG_ID, X_PERMISSIONS, X_USER_ID};
-use crate::field_lines::FieldLines;
+use crate::field_lines::{FieldLines, LINE_END, SEPARATOR};
 use crate::key::KeyId;
+
+/// Bytes of an id of a user or an organization.
+const ID: usize = 36;
+/// Places of the values in the lines, of which only the last one has no fixed length.
+const USER: usize = "x-user-id".len() + SEPARATOR.len();
+const ORG: usize = USER + ID + LINE_END.len() + "x-org-id".len() + SEPARATOR.len();
+const PERMISSIONS: usize = ORG + ID + LINE_END.len() + "x-permissions".len() + SEPARATOR.len();
 
 /// The authenticated caller of a request. Its identity fields are made when the record changes, not for each request.
 #[derive(Clone, Debug)]
@@ -46,20 +53,33 @@ impl PrincipalHeaders {
 
     /// Value of `X-User-Id`.
     pub fn user_id(&self) -> HeaderValue {
-        self.value(&X_USER_ID)
+        self.lines.value_at(USER..USER + ID)
     }
 
     /// Value of `X-Org-Id`.
     pub fn org_id(&self) -> HeaderValue {
-        self.value(&X_ORG_ID)
+        self.lines.value_at(ORG..ORG + ID)
     }
 
     /// Value of `X-Permissions`: sorted, with commas between them; empty when there are none.
     pub fn permissions(&self) -> HeaderValue {
-        self.value(&X_PERMISSIONS)
+        self.lines.value_at(PERMISSIONS..self.lines.as_bytes().len() - LINE_END.len())
     }
+}
 
-    fn value(&self, name: &HeaderName) -> HeaderValue {
-        self.lines.value(name).expect("each of the fields has its line")
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn values_are_those_of_the_lines() {
+        let (user, org) = (UserId::generate(), OrgId::generate());
+        for permissions in [&[][..], &["a:read".parse().unwrap(), "b:write".parse().unwrap()]] {
+            let headers = PrincipalHeaders::new(user, org, permissions);
+            let values = [headers.user_id(), headers.org_id(), headers.permissions()];
+            let of_lines = [X_USER_ID, X_ORG_ID, X_PERMISSIONS].map(|name| headers.lines().value(&name).unwrap());
+            assert_eq!(values, of_lines);
+            assert_eq!(values[0], user.to_string());
+        }
     }
 }
