@@ -26,11 +26,9 @@ const MOST_RISE: f64 = 1.03;
 /// Fall below the baseline after which it should be counted anew, so that what was won is not lost unnoticed.
 const NOTABLE_FALL: f64 = 0.97;
 
-/// Name of the path whose other figures are counted, too: a request that is forwarded.
-const REQUEST: &str = "request";
 /// The ways to the gateway whose cost is counted, each with one connection at a time.
 const PATHS: [(&str, Frontend, Shape); 7] = [
-    (REQUEST, Frontend::Plain, Shape::Small),
+    ("request", Frontend::Plain, Shape::Small),
     ("request, keys in turn", Frontend::Plain, Shape::KeysInTurn),
     ("request, new connection", Frontend::Plain, Shape::NewConnections),
     ("request over TLS", Frontend::Tls, Shape::Small),
@@ -44,9 +42,9 @@ const PATHS: [(&str, Frontend, Shape); 7] = [
 struct Baseline {
     /// Explanation of the counts, for people.
     about: String,
-    /// By name, in no order.
+    /// By the names of [`PATHS`].
     paths: BTreeMap<String, Counts>,
-    /// Of the first path, with 64 connections.
+    /// Of the first of [`PATHS`], with 64 connections.
     system_calls_64_connections: f64,
 }
 

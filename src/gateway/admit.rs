@@ -25,8 +25,12 @@ use state::Admitted;
 /// Admitted request: its route, its exchange, and its head for the upstream.
 pub(super) type AdmittedRequest<'a> = (&'a Route, Box<Exchange>, ForwardedRequest);
 
-/// Request on its way to the upstream, and the fields that are added to its head.
-pub(super) type ForwardedRequest = (Request<RequestBody>, FieldLines);
+/// Request on its way to the upstream.
+pub(super) struct ForwardedRequest {
+    pub(super) request: Request<RequestBody>,
+    /// Fields of its head that are not in its table.
+    pub(super) added: FieldLines,
+}
 
 /// Grant of an admitted request, before its exchange begins.
 #[expect(clippy::large_enum_variant, reason = "handed on at once; a box would be an allocation for each request")]
@@ -72,10 +76,10 @@ impl Gateway {
         let (route, granted) = self.grant(arrival, head).await?;
         let request = unsent.take().expect("a request is admitted once");
         let has_key_field = request.head.fields().contains(FieldSet::CREDENTIAL);
-        let (request, features) = self.rewrite_request(arrival, route, granted.principal().map(Arc::as_ref), request);
+        let (forwarded, features) = self.rewrite_request(arrival, route, granted.principal().map(Arc::as_ref), request);
         let grant = granted.into_grant(self, arrival, route, has_key_field);
-        let exchange = Exchange::begin(self, arrival, route, grant, request.0.body().upload(), features);
-        Ok((route, Box::new(exchange), request))
+        let exchange = Exchange::begin(self, arrival, route, grant, forwarded.request.body().upload(), features);
+        Ok((route, Box::new(exchange), forwarded))
     }
 
     /// Finds the route of a request, authorizes the request, and opens its audit entry; or records and answers its
@@ -169,6 +173,7 @@ impl Gateway {
             forward::rewrite_request(head, body.size_hint().exact(), context);
         self.metrics.fields_dropped.request.inc_by(dropped_fields as u64);
         let limits = if features.long_lived { &self.long_lived_limits } else { &self.body_limits };
-        ((request.map(|()| RequestBody::new(body, Rc::clone(limits))), added), features)
+        let request = request.map(|()| RequestBody::new(body, Rc::clone(limits)));
+        (ForwardedRequest { request, added }, features)
     }
 }

@@ -71,6 +71,7 @@ use platform::request_body::BodyLimits;
 use platform::telemetry::Observer;
 use upstream::Pool;
 
+use admit::ForwardedRequest;
 use catch_panic::catch_panic;
 use request::Arrival;
 
@@ -202,7 +203,7 @@ impl Gateway {
 
     /// Admits a request, sends it to the upstream, and answers with its response.
     async fn serve(&self, arrival: &Arrival, unsent: &mut Option<Unsent>) -> Response<GuardedBody> {
-        let (route, mut exchange, (request, added)) = match self.admit(arrival, unsent).await {
+        let (route, mut exchange, ForwardedRequest { request, added }) = match self.admit(arrival, unsent).await {
             Ok(admitted) => admitted,
             Err(refused) => return refused,
         };

@@ -34,20 +34,11 @@ pub const X_FORWARDED_PROTO: HeaderName = HeaderName::from_static("x-forwarded-p
 /// The `Host` the client asked for (de facto).
 pub const X_FORWARDED_HOST: HeaderName = HeaderName::from_static("x-forwarded-host");
 
-/// The fields that the gateway sets on a request: who the caller is, and where the request came from.
-pub static SET_FIELDS: [HeaderName; 11] = [
-    X_REQUEST_ID,
-    X_AUTH_METHOD,
-    X_USER_ID,
-    X_ORG_ID,
-    X_KEY_ID,
-    X_PERMISSIONS,
-    X_FORWARDED_FOR,
-    X_FORWARDED_PROTO,
-    FORWARDED,
-    X_FORWARDED_HOST,
-    VIA,
-];
+/// Fields that say who the caller is, and which request it is.
+pub static IDENTITY_FIELDS: [HeaderName; 6] =
+    [X_REQUEST_ID, X_AUTH_METHOD, X_USER_ID, X_ORG_ID, X_KEY_ID, X_PERMISSIONS];
+/// Fields that say where a request came from.
+pub static ORIGIN_FIELDS: [HeaderName; 5] = [X_FORWARDED_FOR, X_FORWARDED_PROTO, FORWARDED, X_FORWARDED_HOST, VIA];
 
 /// The other end of a downstream connection.
 #[derive(Clone, Debug)]

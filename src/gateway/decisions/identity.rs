@@ -7,8 +7,8 @@ use http::{HeaderMap, HeaderName, HeaderValue};
 use crate::admission::Route;
 use domain::head_fields::CredentialFields;
 use domain::http_syntax;
-use domain::identity::Principal;
-use edge::forward::{IDENTITY_FIELDS, identity_fields};
+use domain::identity::{IDENTITY_FIELDS, Principal};
+use edge::forward::identity_fields;
 
 /// Separators in names of fields that servers fold into one.
 const SEPARATORS: [&str; 3] = ["-", "_", "."];

@@ -12,8 +12,8 @@ use domain::field_lines::{FieldLines, LineBuffer};
 use domain::head_fields::{CredentialFields, FieldSet};
 use domain::head_memory::HeadMemory;
 use domain::identity::{
-    Peer, Principal, PrincipalHeaders, SET_FIELDS, X_AUTH_METHOD, X_KEY_ID, X_ORG_ID, X_PERMISSIONS, X_REQUEST_ID,
-    X_USER_ID,
+    IDENTITY_FIELDS, ORIGIN_FIELDS, Peer, Principal, PrincipalHeaders, X_AUTH_METHOD, X_KEY_ID, X_ORG_ID,
+    X_PERMISSIONS, X_REQUEST_ID, X_USER_ID,
 };
 use platform::telemetry::ObservedRequest;
 
@@ -72,7 +72,8 @@ pub fn rewrite_request(head: ValidatedHead, body_length: Option<u64>, context: F
     let host = headers.get_mut(HOST).map(|host| std::mem::replace(host, HeaderValue::from_static("")));
     let host = requested_host(&head.uri).or(host);
     let dropped_fields = remove_fields(&mut headers, fields, &context);
-    debug_assert!(SET_FIELDS.iter().all(|name| !headers.contains_key(name)), "what the gateway sets was removed");
+    let is_removed = |name| !headers.contains_key(name);
+    debug_assert!(IDENTITY_FIELDS.iter().chain(&ORIGIN_FIELDS).all(is_removed), "what the gateway sets was removed");
     let added = context.memory.lines(|lines| {
         push_identity(lines, context.principal, context.request_id);
         context.client.push_origin(lines, host.as_ref(), proto, via);
@@ -126,18 +127,11 @@ fn push_identity(lines: &mut LineBuffer, principal: Option<&Principal>, request_
     }
 }
 
-/// Number of [`IDENTITY_FIELDS`].
-const IDENTITY: usize = 6;
-
-/// Fields that say who the caller is, and which request it is.
-pub static IDENTITY_FIELDS: [HeaderName; IDENTITY] =
-    [X_REQUEST_ID, X_AUTH_METHOD, X_USER_ID, X_ORG_ID, X_KEY_ID, X_PERMISSIONS];
-
 /// The [`IDENTITY_FIELDS`], each with the value that [`rewrite_request`] sets, or none where the caller has none.
 pub fn identity_fields(
     principal: Option<&Principal>,
     request_id: &HeaderValue,
-) -> [(HeaderName, Option<HeaderValue>); IDENTITY] {
+) -> [(HeaderName, Option<HeaderValue>); 6] {
     let headers = principal.map(|principal| &principal.headers);
     let key = principal.and_then(|principal| principal.key_id.as_ref());
     [

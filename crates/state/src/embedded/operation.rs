@@ -28,13 +28,8 @@ pub(super) enum Operation {
 }
 
 impl Operation {
-    /// The record, if it is an import.
-    pub(super) fn as_import(&self) -> Option<&Import> {
-        if let Self::Import(import) = self { Some(import) } else { None }
-    }
-
     pub(super) fn is_import(&self) -> bool {
-        self.as_import().is_some()
+        matches!(self, Self::Import(_))
     }
 
     /// True when it adds records, so that the file may grow.

@@ -12,11 +12,10 @@
 use std::io::{self, IoSlice};
 use std::task::{Poll, ready};
 
+use super::sent_head::HEAD_END;
 use domain::field_lines::FieldLines;
 
-/// End of a head, whose last line is empty.
-const HEAD_END: &[u8] = b"\r\n\r\n";
-/// Bytes of the empty line.
+/// Bytes of the empty line that ends a head.
 const EMPTY_LINE: usize = 2;
 /// Pieces that are given to the socket at once, while there are lines to write; of a body, the rest follows.
 const MAX_PIECES: usize = 8;
@@ -56,13 +55,8 @@ impl AddedLines {
             return Ok(None);
         }
         let head: &[u8] = offered.first().map_or(&[], |piece| piece);
-        // Most heads have no body behind them.
-        let end = if head.ends_with(HEAD_END) {
-            Some(head.len() - HEAD_END.len())
-        } else {
-            memchr::memmem::find(head, HEAD_END)
-        };
-        let end = end.ok_or_else(|| io::Error::other("the head of a request was not offered in one piece"))?;
+        let end =
+            find_end(head).ok_or_else(|| io::Error::other("the head of a request was not offered in one piece"))?;
         let before = end + HEAD_END.len() - EMPTY_LINE;
         self.before = Some(before);
         Ok(Some([&head[..before], self.lines.as_bytes()]))
@@ -78,9 +72,10 @@ impl AddedLines {
         let mut taken = 0;
         // Without a byte of its own taken, the library would think that the socket was closed.
         while taken == 0 && !self.is_done() {
-            let before = self.before.unwrap_or_default();
+            let Some(before) = self.before else { unreachable!("a head begins before it is written") };
             let head: &[u8] = offered.first().map_or(&[], |piece| piece);
-            let (first, rest) = head.split_at(before.min(head.len()));
+            let parts = head.split_at_checked(before);
+            let (first, rest) = parts.ok_or_else(|| io::Error::other("less of a head was offered than was left"))?;
             let lines = &self.lines.as_bytes()[self.written..];
             let mut pieces = [IoSlice::new(&[]); MAX_PIECES];
             let mut count = 0;
@@ -102,6 +97,15 @@ impl AddedLines {
         }
         Poll::Ready(Ok(taken))
     }
+}
+
+/// Place of the end of a head in the piece that begins with it.
+fn find_end(piece: &[u8]) -> Option<usize> {
+    // Most heads have no body behind them.
+    if piece.ends_with(HEAD_END) {
+        return Some(piece.len() - HEAD_END.len());
+    }
+    memchr::memmem::find(piece, HEAD_END)
 }
 
 #[cfg(test)]

@@ -10,8 +10,8 @@ use http::{HeaderName, HeaderValue, Method, Request, Uri};
 /// Bytes of the buffer that a connection keeps; more than most heads.
 const MAX_KEPT: usize = 4096;
 
-/// End of a head.
-const HEAD_END: &[u8] = b"\r\n\r\n";
+/// End of a head, whose last line is empty.
+pub(super) const HEAD_END: &[u8] = b"\r\n\r\n";
 
 /// Head of the request that a connection carries.
 ///

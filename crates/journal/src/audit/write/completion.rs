@@ -25,7 +25,7 @@ pub enum BatchResult {
 }
 
 impl BatchCompletion {
-    /// The completion of a new batch: that of an earlier one once no one else holds it.
+    /// The completion of a new batch: that of an earlier one, unless a request still waits with it.
     pub(crate) fn renew(earlier: Option<Arc<Self>>) -> Arc<Self> {
         let free = earlier.and_then(|mut completion| {
             *Arc::get_mut(&mut completion)? = Self::default();

@@ -36,7 +36,7 @@ pub struct Batch {
     pub(super) change_completion: Option<Arc<BatchCompletion>>,
 }
 
-/// What goes from one batch to a later one: empty buffers, which keep their capacity, and the completion.
+/// Parts of a complete batch that a later one takes: empty buffers, which keep their capacity, and the completion.
 #[derive(Debug, Default)]
 pub struct SpareBuffers {
     pub(crate) lines: Vec<u8>,
@@ -49,6 +49,7 @@ impl Batch {
     /// An empty batch, whose first line gets this number.
     pub(super) fn new(first: u64, spare: SpareBuffers) -> Self {
         let SpareBuffers { lines, indexed, completion } = spare;
+        // Not from the default, which would allocate a completion.
         Self {
             lines,
             indexed,
