@@ -2,9 +2,10 @@
 
 use std::io::{IsTerminal as _, Write as _};
 use std::process::Command;
+use std::time::Instant;
 
 use crate::Size;
-use crate::load::{Load, Protocol};
+use crate::load::{Latencies, Load, OpenLoop, Protocol};
 use crate::peers::job::Job;
 use crate::peers::{Frontend, Peer, Proxy, Setup, check};
 use crate::scenario::{Cores, Scenario};
@@ -27,6 +28,12 @@ pub(crate) struct PeerFigures {
     pub(crate) p99: Vec<f64>,
     /// The same, to the reference in the same round.
     pub(crate) p99_ratio: Vec<f64>,
+    /// Milliseconds within which 999 of 1,000 requests were answered.
+    pub(crate) p999: Vec<f64>,
+    /// The same, to the reference in the same round.
+    pub(crate) p999_ratio: Vec<f64>,
+    /// Milliseconds of the slowest request.
+    pub(crate) slowest: Vec<f64>,
 }
 
 /// Starts the peers, checks them, and measures them by turns.
@@ -64,10 +71,14 @@ pub(crate) fn measure(scenario: &'static Scenario, job: &Job, size: &Size) -> Fi
     for proxy in &proxies {
         load(scenario, job, (requests / 10).max(scenario.connections)).run(proxy.address);
     }
+    let rate = scenario.open_loop.map(|share| share * saturated_rate(scenario, job, requests, &proxies));
     for round in 1..=size.rounds {
         for (proxy, figures) in proxies.iter().zip(&mut peers) {
             progress(&format!("{}: round {round} of {}, {}", scenario.name, size.rounds, proxy.peer.name()));
-            figures.round(proxy, &load(scenario, job, requests));
+            figures.round(proxy, requests, || match rate {
+                Some(rate) => open_loop(scenario, job, requests, rate).run(proxy.address),
+                None => load(scenario, job, requests).run(proxy.address),
+            });
         }
     }
     progress("");
@@ -96,28 +107,48 @@ fn load<'a>(scenario: &Scenario, job: &'a Job, requests: usize) -> Load<'a> {
     Load { keys: &job.keys, protocol, shape: scenario.shape, connections: scenario.connections, requests }
 }
 
+fn open_loop<'a>(scenario: &Scenario, job: &'a Job, requests: usize, rate: f64) -> OpenLoop<'a> {
+    OpenLoop { keys: &job.keys, connections: scenario.connections, requests, rate }
+}
+
+/// Requests a second of the reference when as many are in flight as there are connections.
+fn saturated_rate(scenario: &Scenario, job: &Job, requests: usize, proxies: &[Proxy]) -> f64 {
+    let reference = proxies.iter().find(|proxy| proxy.peer == scenario.reference()).expect("the reference runs");
+    let begun = Instant::now();
+    load(scenario, job, requests).run(reference.address);
+    #[allow(clippy::cast_precision_loss, reason = "a count of requests")]
+    let requests = requests as f64;
+    requests / begun.elapsed().as_secs_f64()
+}
+
 impl PeerFigures {
     fn new(peer: Peer) -> Self {
-        Self { peer, cpu: Vec::new(), ratio: Vec::new(), p99: Vec::new(), p99_ratio: Vec::new() }
+        let [cpu, ratio, p99, p99_ratio, p999, p999_ratio, slowest] = [(); 7].map(|()| Vec::new());
+        Self { peer, cpu, ratio, p99, p99_ratio, p999, p999_ratio, slowest }
     }
 
-    fn round(&mut self, proxy: &Proxy, load: &Load<'_>) {
+    fn round(&mut self, proxy: &Proxy, requests: usize, run: impl FnOnce() -> Latencies) {
         let before = proxy.cpu_seconds();
-        let latencies = load.run(proxy.address);
+        let latencies = run();
         #[allow(clippy::cast_precision_loss, reason = "a count of requests")]
-        self.cpu.push((proxy.cpu_seconds() - before) * 100_000.0 / load.requests as f64);
+        self.cpu.push((proxy.cpu_seconds() - before) * 100_000.0 / requests as f64);
         self.p99.push(latencies.milliseconds(0.99));
+        self.p999.push(latencies.milliseconds(0.999));
+        self.slowest.push(latencies.milliseconds(1.0));
     }
 }
 
 /// Sets the ratios of all, where the reference was measured.
 fn set_ratios(peers: &mut [PeerFigures], reference: Peer) {
     let Some(reference) = peers.iter().find(|figures| figures.peer == reference) else { return };
-    let (cpu, p99) = (reference.cpu.clone(), reference.p99.clone());
+    let cpu = reference.cpu.clone();
+    let p99 = reference.p99.clone();
+    let p999 = reference.p999.clone();
     let ratios = |own: &[f64], reference: &[f64]| own.iter().zip(reference).map(|(own, other)| own / other).collect();
     for figures in peers {
         figures.ratio = ratios(&figures.cpu, &cpu);
         figures.p99_ratio = ratios(&figures.p99, &p99);
+        figures.p999_ratio = ratios(&figures.p999, &p999);
     }
 }
 

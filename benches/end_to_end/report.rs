@@ -11,10 +11,12 @@ pub(crate) fn text(all: &[Figures]) -> String {
     let mut out = String::new();
     for figures in all {
         let reference = format!("to {}", figures.scenario.reference().name());
-        let columns = ["CPU s per 100k requests", &reference, "p99, ms", &reference];
+        let columns =
+            ["CPU s per 100k requests", &reference, "p99, ms", &reference, "p99.9, ms", &reference, "slowest, ms"];
         row(&mut out, figures.scenario.name, columns.map(str::to_owned));
         for peer in &figures.peers {
-            let values = [&peer.cpu, &peer.ratio, &peer.p99, &peer.p99_ratio];
+            let values =
+                [&peer.cpu, &peer.ratio, &peer.p99, &peer.p99_ratio, &peer.p999, &peer.p999_ratio, &peer.slowest];
             row(&mut out, &format!("  {}", peer.peer.name()), values.map(|values| spread(values)));
         }
         writeln!(out).unwrap();
@@ -22,7 +24,7 @@ pub(crate) fn text(all: &[Figures]) -> String {
     out
 }
 
-fn row(out: &mut String, name: &str, columns: [String; 4]) {
+fn row(out: &mut String, name: &str, columns: [String; 7]) {
     let columns: String = columns.iter().map(|column| format!("{column:>26}")).collect();
     writeln!(out, "{name:44}{columns}").unwrap();
 }
@@ -57,6 +59,9 @@ fn peer(figures: &PeerFigures) -> Value {
         "cpu_to_reference": summary(&figures.ratio),
         "p99_ms": summary(&figures.p99),
         "p99_to_reference": summary(&figures.p99_ratio),
+        "p999_ms": summary(&figures.p999),
+        "p999_to_reference": summary(&figures.p999_ratio),
+        "slowest_ms": summary(&figures.slowest),
     })
 }
 

@@ -15,6 +15,9 @@ pub(crate) struct Scenario {
     /// True when the rate is counted in a Redis, by one script call for each request.
     pub(crate) redis: bool,
     pub(crate) shape: Shape,
+    /// Rate of the requests, in parts of the reference's rate when it is saturated. None of a closed loop, in which each
+    /// connection sends when it has its answer.
+    pub(crate) open_loop: Option<f64>,
     pub(crate) connections: usize,
     /// Requests in flight on each connection; more than one with HTTP/2 only.
     pub(crate) streams: usize,
@@ -50,9 +53,19 @@ const LOCAL: Scenario = Scenario {
     frontend: Frontend::Plain,
     redis: false,
     shape: Shape::Small,
+    open_loop: None,
     connections: 1,
     streams: 1,
     requests: 40_000,
+};
+
+/// Values of those in an open loop.
+const OPEN_LOOP: Scenario = Scenario {
+    peers: &[Peer::Keygate, Peer::Hyper, Peer::Haproxy],
+    cores: Cores::OwnForProxy,
+    connections: 256,
+    requests: 60_000,
+    ..LOCAL
 };
 
 /// The peers of the scenarios with Redis.
@@ -63,6 +76,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     LOCAL,
     Scenario { name: "64 connections", cores: Cores::OwnForProxy, connections: 64, ..LOCAL },
     Scenario { name: "two workers, 64 connections", cores: Cores::Two, workers: 2, connections: 64, ..LOCAL },
+    Scenario { name: "open loop, half of saturation", open_loop: Some(0.5), ..OPEN_LOOP },
+    Scenario { name: "open loop, 80 % of saturation", open_loop: Some(0.8), ..OPEN_LOOP },
     Scenario {
         name: "synced audit, one request in flight",
         peers: &[Peer::KeygateSynced, Peer::Haproxy],

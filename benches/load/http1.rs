@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-use super::{LARGE, Shape};
+use super::{LARGE, Shape, microseconds};
 
 /// Sends as many requests, the given ones in turn, each after the answer to the one before, and adds their microseconds
 /// to `times`.
@@ -14,15 +14,25 @@ pub(crate) async fn requests(
     requests: usize,
     times: &mut Vec<u32>,
 ) {
-    let mut buffer = vec![0; 64 << 10];
+    let mut buffer = buffer();
     for request in given.iter().cycle().take(requests) {
         let begun = Instant::now();
-        stream.write_all(request).await.unwrap();
-        // TLS keeps what is written until it is flushed.
-        stream.flush().await.unwrap();
-        answer(stream, &mut buffer).await;
-        times.push(u32::try_from(begun.elapsed().as_micros()).unwrap_or(u32::MAX));
+        exchange(stream, request, &mut buffer).await;
+        times.push(microseconds(begun));
     }
+}
+
+/// A buffer for answers.
+pub(crate) fn buffer() -> Vec<u8> {
+    vec![0; 64 << 10]
+}
+
+/// Sends one request, and reads its answer.
+pub(crate) async fn exchange(stream: &mut (impl AsyncRead + AsyncWrite + Unpin), request: &[u8], buffer: &mut [u8]) {
+    stream.write_all(request).await.unwrap();
+    // TLS keeps what is written until it is flushed.
+    stream.flush().await.unwrap();
+    answer(stream, buffer).await;
 }
 
 /// Reads one answer.

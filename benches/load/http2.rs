@@ -8,6 +8,8 @@ use std::time::Instant;
 
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
+use super::microseconds;
+
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
 const SETTINGS: u8 = 4;
@@ -113,7 +115,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             assert!(read > 0, "the proxy closed");
             for ended in self.take_frames() {
                 let begun: Instant = begun.remove(&ended).expect("an answer to a request");
-                times.push(u32::try_from(begun.elapsed().as_micros()).unwrap_or(u32::MAX));
+                times.push(microseconds(begun));
                 answered += 1;
             }
         }

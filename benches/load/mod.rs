@@ -5,6 +5,7 @@
 mod http1;
 mod http2;
 mod idle;
+mod open_loop;
 mod questions;
 mod upstream;
 
@@ -21,6 +22,7 @@ use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 pub(crate) use idle::Idle;
+pub(crate) use open_loop::OpenLoop;
 pub(crate) use upstream::{ECHOED, upstream};
 
 /// Bytes of a small answer's body.
@@ -161,10 +163,15 @@ async fn connection(
         }
         if let (Shape::NewConnections, Some(time)) = (shape, times.last_mut()) {
             // The time of the request includes that of its connection.
-            *time = u32::try_from(begun.elapsed().as_micros()).unwrap_or(u32::MAX);
+            *time = microseconds(begun);
         }
     }
     times
+}
+
+/// Microseconds since then.
+fn microseconds(begun: Instant) -> u32 {
+    u32::try_from(begun.elapsed().as_micros()).unwrap_or(u32::MAX)
 }
 
 async fn connect(proxy: SocketAddr) -> TcpStream {
