@@ -16,6 +16,9 @@ pub(crate) const SEPARATOR: &[u8] = b": ";
 /// End of a line.
 pub(crate) const LINE_END: &[u8] = b"\r\n";
 
+/// Bytes that the lines of a connection or a user usually need.
+const USUAL_LENGTH: usize = 256;
+
 /// Lines of fields, each with its end. Clones share them.
 ///
 /// - Names are valid and in lower case, values are valid, and no line is folded.
@@ -30,7 +33,7 @@ pub struct LineBuffer(Vec<u8>);
 impl FieldLines {
     /// Lines in an allocation of their own, for long.
     pub fn of(write: impl FnOnce(&mut LineBuffer)) -> Self {
-        let mut buffer = LineBuffer::default();
+        let mut buffer = LineBuffer(Vec::with_capacity(USUAL_LENGTH));
         write(&mut buffer);
         Self(buffer.0.into_boxed_slice().into())
     }

@@ -13,6 +13,9 @@ use domain::key::KeyId;
 /// Bytes of the fields of a caller: four tabs, a letter, the id of a key, and two ids of 22 characters.
 const CALLER_LENGTH: usize = 4 + 1 + 9 + 2 * 22;
 
+/// Bytes of the address of a client, of version 4, and two tabs.
+const ADDRESS_LENGTH: usize = 2 + 15;
+
 /// Fields of the last use of a connection, as they are in its line: those of the caller, and those of the client.
 ///
 /// They are compared with those of the next use, and encoded again when one of them has changed: a connection usually
@@ -64,7 +67,8 @@ impl Prepared {
     fn new(opening: &Use<'_>) -> Self {
         let mut caller_text = Vec::with_capacity(CALLER_LENGTH);
         push_caller(opening, &mut caller_text);
-        let mut client_text = Vec::new();
+        let agent_length = opening.user_agent.map_or(0, <[u8]>::len).min(escape::USER_AGENT_CAP);
+        let mut client_text = Vec::with_capacity(ADDRESS_LENGTH + agent_length);
         push_client(opening, &mut client_text);
         Self { caller: Caller::of(opening), client: Client::of(opening), caller_text, client_text }
     }
