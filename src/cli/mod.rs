@@ -52,7 +52,6 @@ mod session;
 mod token;
 mod federation;
 mod state;
-mod token_id;
 mod backup;
 mod apply;
 

@@ -75,7 +75,6 @@ mod audited_change;
 mod error;
 mod error_kind;
 mod error_codes;
-mod error_parts;
 mod error_sources;
 
 pub use actor::{ADMIN, Actor, ClientInfo, Program, SignedInUser};
