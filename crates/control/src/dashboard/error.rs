@@ -4,9 +4,9 @@ use http::StatusCode;
 
 use super::claim_mapping::ClaimError;
 use super::response::{RETRY_READ, RETRY_SOON};
-use super::routes::RouteError;
 use crate::management::ManagementError;
 use crate::oidc;
+use crate::request::RouteError;
 
 /// Why the dashboard does not do what a request asks for. `error_text` has the status, the code and the texts of each.
 #[derive(Debug, thiserror::Error)]

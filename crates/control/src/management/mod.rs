@@ -79,6 +79,7 @@ mod error_sources;
 
 pub use actor::{ADMIN, Actor, ClientInfo, Program, SignedInUser};
 pub use backup::StateExport;
+pub(crate) use backup::{STATE_MEDIA_TYPE, run_beside};
 pub use changes::{ChangeEntry, ChangePage, ChangeUser};
 pub use conditions::{Conditions, IdempotentCall, Replay};
 pub use error::ManagementError;
