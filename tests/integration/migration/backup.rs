@@ -220,8 +220,7 @@ fn key_with_many_former_digests_takes_several_lines() {
     runtime().block_on(async {
         let source = directory.open();
         let mut maker = RecordMaker::new(&source);
-        let org = maker.org("acme").await;
-        let user = maker.user(&org, "ada@example.com").await;
+        let (org, user) = maker.org_with_user().await;
         let (key, _) = maker.key(&org, user, "rotated").await;
         for number in 0..2100_u32 {
             let digest = domain::key::KeyDigest::of(&number.to_le_bytes());

@@ -39,8 +39,7 @@ fn bucket_uses_and_last_use_are_merged_each_by_itself() {
     runtime().block_on(async {
         for state in [directory.open(), on_redis(&[redis.url()]).await] {
             let mut maker = RecordMaker::new(&state);
-            let org = maker.org("acme").await;
-            let user = maker.user(&org, "ada@example.com").await;
+            let (org, user) = maker.org_with_user().await;
             let (_, digest) = maker.key(&org, user, "laptop").await;
             maker.take(&digest, 3).await;
             let before = exported_key(&state).await;
@@ -51,7 +50,7 @@ fn bucket_uses_and_last_use_are_merged_each_by_itself() {
             assert_eq!(import_key(&state, &emptier).await.caught_up, 1);
             let after = exported_key(&state).await;
             assert_eq!((after.key.uses, after.key.last_used), (before.key.uses, before.key.last_used));
-            // What has flowed in since is little: a token a minute.
+            // Little has flowed in since: a token a minute.
             let now = domain::clock::now();
             let token = before.bucket.level / i64::from(before.quota.burst - 3);
             assert!(after.bucket.refill(after.quota, now).level < 20 * token, "{after:?}");
@@ -76,8 +75,7 @@ fn merged_usage_is_in_the_file_at_once() {
     runtime().block_on(async {
         let state = directory.open();
         let mut maker = RecordMaker::new(&state);
-        let org = maker.org("acme").await;
-        let user = maker.user(&org, "ada@example.com").await;
+        let (org, user) = maker.org_with_user().await;
         maker.key(&org, user, "laptop").await;
         let mut used = exported_key(&state).await;
         used.key.uses += 7;
@@ -113,8 +111,7 @@ fn digests_without_their_key_or_of_another_key_are_in_the_way() {
     runtime().block_on(async {
         for state in [directory.open(), on_redis(&[redis.url()]).await] {
             let mut maker = RecordMaker::new(&state);
-            let org = maker.org("acme").await;
-            let user = maker.user(&org, "ada@example.com").await;
+            let (org, user) = maker.org_with_user().await;
             let (one, _) = maker.key(&org, user, "one").await;
             let (_, taken) = maker.key(&org, user, "two").await;
             let report = import(&[StateRecord::Digests(one, vec![taken])], &state).await.unwrap();
@@ -128,8 +125,7 @@ fn digests_without_their_key_or_of_another_key_are_in_the_way() {
 
 /// A file whose lines are those of an export, and in which two keys have the same digest. Its sums are right.
 async fn file_with_a_digest_twice(maker: &mut RecordMaker<'_>) -> (Vec<u8>, [KeyId; 2], KeyDigest) {
-    let org = maker.org("acme").await;
-    let user = maker.user(&org, "ada@example.com").await;
+    let (org, user) = maker.org_with_user().await;
     let (one, digest) = maker.key(&org, user, "one").await;
     let (other, _) = maker.key(&org, user, "other").await;
     let mut exporter = state::Exporter::begin(maker.state).await.unwrap();
@@ -176,8 +172,7 @@ fn digest_that_is_twice_among_the_former_ones_is_that_of_one_key() {
     runtime().block_on(async {
         for state in [directory.open(), on_redis(&[redis.url()]).await] {
             let mut maker = RecordMaker::new(&state);
-            let org = maker.org("acme").await;
-            let user = maker.user(&org, "ada@example.com").await;
+            let (org, user) = maker.org_with_user().await;
             let (one, _) = maker.key(&org, user, "one").await;
             let (two, _) = maker.key(&org, user, "two").await;
             let twice = vec![KeyDigest::of(b"former")];
@@ -196,8 +191,7 @@ fn uses_of_keys_that_were_rotated_or_retired_meanwhile_are_merged() {
     runtime().block_on(async {
         for state in [directory.open(), on_redis(&[redis.url()]).await] {
             let mut maker = RecordMaker::new(&state);
-            let org = maker.org("acme").await;
-            let user = maker.user(&org, "ada@example.com").await;
+            let (org, user) = maker.org_with_user().await;
             let (key, digest) = maker.key(&org, user, "laptop").await;
             maker.take(&digest, 3).await;
             let mut old = exported_key(&state).await;
@@ -244,8 +238,7 @@ fn import_waits_for_the_replicas_that_are_configured() {
     runtime().block_on(async {
         let source = directory.open();
         let mut maker = RecordMaker::new(&source);
-        let org = maker.org("acme").await;
-        let user = maker.user(&org, "ada@example.com").await;
+        let (org, user) = maker.org_with_user().await;
         maker.key(&org, user, "laptop").await;
         let key = exported_key(&source).await;
         let url = format!("\"{}\"", redis.url());

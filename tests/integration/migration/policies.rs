@@ -70,8 +70,7 @@ fn policies_of_an_existing_key_are_merged_to_the_narrower_one() {
     runtime().block_on(async {
         for state in [directory.open(), on_redis(&[redis.url()]).await] {
             let mut maker = RecordMaker::new(&state);
-            let org = maker.org("acme").await;
-            let user = maker.user(&org, "ada@example.com").await;
+            let (org, user) = maker.org_with_user().await;
             // Each half of the fields on either side, and all of them on both.
             let halves = [(0b11_1111, 0b11_1111), (0b01_0101, 0b10_1010), (0b11_1111, 0), (0, 0b11_1111)];
             for (number, _) in halves.iter().enumerate() {
@@ -107,8 +106,7 @@ fn comparison_finds_a_policy_until_it_was_imported() {
     runtime().block_on(async {
         let source = directory.open();
         let mut maker = RecordMaker::new(&source);
-        let org = maker.org("acme").await;
-        let user = maker.user(&org, "ada@example.com").await;
+        let (org, user) = maker.org_with_user().await;
         maker.key(&org, user, "laptop").await;
         let before = export(&source).await;
         set_policy(&source, "laptop", full_policy()).await;
@@ -140,8 +138,7 @@ fn verify_names_the_policy_of_a_key_that_was_widened_after_the_move() {
     let source = State::Embedded(installation.source());
     runtime().block_on(async {
         let mut maker = RecordMaker::new(&source);
-        let org = maker.org("acme").await;
-        let user = maker.user(&org, "ada@example.com").await;
+        let (org, user) = maker.org_with_user().await;
         maker.key(&org, user, "laptop").await;
         set_policy(&source, "laptop", full_policy()).await;
     });
@@ -190,8 +187,7 @@ fn policy_that_could_not_be_set_is_refused_with_its_line() {
     let file = runtime().block_on(async {
         let state = directory.open();
         let mut maker = RecordMaker::new(&state);
-        let org = maker.org("acme").await;
-        let user = maker.user(&org, "ada@example.com").await;
+        let (org, user) = maker.org_with_user().await;
         maker.key(&org, user, "laptop").await;
         set_policy(&state, "laptop", full_policy()).await;
         String::from_utf8(export(&state).await).unwrap()
