@@ -101,8 +101,8 @@ impl ControlPlane {
     }
 }
 
-/// The daily sweep of unused keys, for as long as the gateway runs. Of several gateways each does: what one has disabled the others
-/// leave as it is.
+/// Sweeps unused keys once a day, for as long as the gateway runs. Of several gateways each does: what one has disabled
+/// the others leave as it is.
 async fn sweep_daily(management: Arc<Management>) {
     let actor = Actor::Operator(UnixUser::of_process(rustix::process::getuid().as_raw(), None));
     sleep(FIRST_SWEEP).await;

@@ -44,7 +44,7 @@ pub(crate) struct ControlRequest {
     pub(crate) session: Result<Option<TokenDigest>, AmbiguousCookie>,
 }
 
-/// Why a request could not be read.
+/// Reason why a request could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum ReadError {
     /// The body is larger than [`MAX_BODY`], or the connection broke off.

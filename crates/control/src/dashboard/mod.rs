@@ -48,7 +48,7 @@ mod return_path;
 mod error;
 mod error_text;
 mod error_page;
-// What is served.
+// Handlers and pages.
 mod handlers;
 mod api;
 pub mod pages;

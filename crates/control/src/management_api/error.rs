@@ -16,7 +16,7 @@ const RETRY_SOON: u64 = 5;
 /// `Retry-After` of 429 for too many reads of the journal at a time, in seconds.
 const RETRY_READ: u64 = 1;
 
-/// Why the API does not do what a call asks for.
+/// Reason why the API does not do what a call asks for.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ApiError {
     #[error(transparent)]

@@ -13,7 +13,7 @@ use domain::problem::{self, Problem, sentence};
 /// Advice of every 429.
 const BACKOFF: &str = "Wait for the seconds in Retry-After, then retry with exponential backoff.";
 
-/// Why the API does not do what a request asks for.
+/// Reason why the API does not do what a request asks for.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiError {
     #[error(transparent)]

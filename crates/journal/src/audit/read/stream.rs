@@ -126,7 +126,7 @@ impl RecordStream {
         let block = Block { segment: self.join.at.segment, start: self.join.at.offset, end: to };
         let mut piece = mem::take(&mut self.piece);
         let read = match source::read_block(&self.directory, block, &mut piece) {
-            // What cannot be read now will not be readable later: the rest of the segment is left out, and counted.
+            // Unreadable lines will not be readable later: the rest of the segment is left out, and counted.
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                 tracing::error!(%error, segment = self.join.at.segment,
                     "a damaged part of the audit journal cannot be shipped; see `keygate audit verify`");
