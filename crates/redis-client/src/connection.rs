@@ -30,8 +30,8 @@ const BUFFER: usize = 8 * 1024;
 #[derive(Clone)]
 pub(super) struct Connection(Arc<Shared>);
 
-/// State that the handles share with the task. The last handle that is dropped ends nothing: its commands are still sent,
-/// and their replies taken off the wire.
+/// State that the handles share with the task. A drop of the last handle ends nothing: its commands are still sent, and
+/// their replies taken off the wire.
 #[derive(Default)]
 struct Shared {
     queue: Mutex<Queue>,
@@ -43,8 +43,8 @@ struct Shared {
 struct Queue {
     /// Added by the handles, taken by the task.
     commands: Vec<u8>,
-    /// In the order of their commands, those that are not written yet among them. Answered by the task; dropped with it,
-    /// which tells their callers that the replies are lost.
+    /// In the order of their commands, those that are not written yet among them. Answered by the task; at its drop
+    /// they are dropped, which tells their callers that the replies are lost.
     awaited: VecDeque<oneshot::Sender<RedisResult<Value>>>,
     /// Set by the task, once.
     has_ended: bool,

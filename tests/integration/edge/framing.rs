@@ -7,27 +7,7 @@ use super::{PLENTY, all_is_given_back, echo, serves};
 
 const FIELDS: [&str; 35] = include!("../../../crates/edge/src/transport/http1/refused_fields.in");
 
-const LINES: [&str; 19] = [
-    "GET /\r\n",
-    "GET  / HTTP/1.1\r\n",
-    "GET / HTTP/1.1 \r\n",
-    "GET / HTTP/1.2\r\n",
-    "GET / HTTP/2.0\r\n",
-    "GET / http/1.1\r\n",
-    "GET\t/ HTTP/1.1\r\n",
-    " GET / HTTP/1.1\r\n",
-    "G(T / HTTP/1.1\r\n",
-    "GET /a#b HTTP/1.1\r\n",
-    "GET /a\"b HTTP/1.1\r\n",
-    "GET /\u{e4} HTTP/1.1\r\n",
-    "GET /a\u{1}b HTTP/1.1\r\n",
-    "GET * HTTP/1.1\r\n",
-    "GET / HTTP/1.1\n",
-    "\n",
-    "\r\n\r\n\r\n",
-    "AAAAAAAAAAAAAAAAAAAAAAAAA / HTTP/1.1\r\n",
-    "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n",
-];
+const LINES: [&str; 19] = include!("../../../crates/edge/src/transport/http1/refused_lines.in");
 
 const CHUNKS: [&str; 17] = [
     "3\nabc\r\n0\r\n\r\n",

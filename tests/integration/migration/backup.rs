@@ -100,6 +100,16 @@ pub(super) async fn on_redis(urls: &[String]) -> State {
     Installation::moving_to(&quoted, "").target().await
 }
 
+/// Runs a test on an embedded state, and on one in Redis.
+pub(super) fn on_both(test: impl AsyncFn(State)) {
+    let (directory, redis) = (Directory::new(), Redis::start());
+    runtime().block_on(async {
+        for state in [directory.open(), on_redis(&[redis.url()]).await] {
+            test(state).await;
+        }
+    });
+}
+
 /// Asserts that a file comes back as it was after an import into an empty state, and that a second import changes
 /// nothing.
 pub(super) async fn assert_round_trip(file: &[u8], state: &State) {

@@ -15,8 +15,8 @@ const PATIENCES: [&str; 3] = ["500", "500", "1000"];
 const FAILOVER: &str = "3000";
 
 /// Sentinels do several times a second what they else do every second or every ten: they find each other, the replicas
-/// and the new primary that much sooner. And when all of them were starved of the processor, they trust their clocks again
-/// after a second instead of thirty.
+/// and the new primary that much sooner. And when all of them were starved of the processor, they trust their clocks
+/// again after a second instead of thirty.
 const HURRY: [(&str, &str); 6] = [
     ("info-period", "100"),
     // Five of these is how old the news of a replica may be for it to take over, and while the primary is down there is

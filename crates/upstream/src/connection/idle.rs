@@ -36,7 +36,7 @@ const MAX_AGE: Duration = Duration::from_secs(50);
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// Stacks of idle connections: the one used last is used next, so that the others grow old. Shared by the tasks of one
-/// worker: requests take connections and give them back, the upkeep closes old ones. A connection that is dropped closes.
+/// worker: requests take connections and give them back, the upkeep closes old ones. One that is dropped closes.
 pub(crate) struct IdleConnections {
     /// Connections that were idle already when the event loop last waited for events.
     polled: Vec<(Box<Connection>, Instant)>,

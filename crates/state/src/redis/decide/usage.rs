@@ -9,8 +9,8 @@ use crate::redis::record_codec::StoredKey;
 use domain::clock::Micros;
 use domain::quota::Quota;
 
-/// Usage of a cached key, shared by the entries of all its secrets and by the calls in flight. It stays when the rest of
-/// a cache entry is replaced by a newer version; dropped with uses that were not reported, it loses these.
+/// Usage of a cached key, shared by the entries of all its secrets and by the calls in flight. It stays when the rest
+/// of a cache entry is replaced by a newer version; dropped with uses that were not reported, it loses these.
 pub struct CachedUsage(Mutex<UsageState>);
 
 /// - `bucket` is measured in the effective quota.
