@@ -4,12 +4,15 @@
 //! directory is left out.
 #![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark fails by panicking, and has no public API")]
 
+mod changes;
+
 use std::hint::black_box;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main, measurement::WallTime};
 
+use changes::make;
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, Permission, UserId};
 use domain::key::{KeyDigest, KeyId, OrgTag};
@@ -61,23 +64,6 @@ impl Crowd {
     }
 }
 
-/// Makes changes, handing over all of them before the first is waited for.
-fn make(state: &Arc<Embedded>, changes: Vec<Change>) {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let made: Vec<_> = changes
-        .into_iter()
-        .map(|change| {
-            let state = Arc::clone(state);
-            runtime.spawn(async move { state.change(change).await })
-        })
-        .collect();
-    runtime.block_on(async {
-        for made in made {
-            made.await.unwrap().unwrap();
-        }
-    });
-}
-
 /// A number as base62 text of this many digits.
 fn base62(mut number: usize, digits: usize) -> String {
     let alphabet = b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz";
@@ -91,51 +77,17 @@ fn base62(mut number: usize, digits: usize) -> String {
 
 fn new_org(id: OrgId, number: usize) -> Org {
     let tag: OrgTag = base62(number, 3).parse().unwrap();
-    Org {
-        id,
-        tag,
-        name: format!("org {number}"),
-        created: Micros(1),
-        suspended: false,
-        concurrent: None,
-        policy: state::OrgPolicy::default(),
-    }
+    Org::new(id, tag, format!("org {number}"), Micros(1))
 }
 
 fn new_user(org: OrgId, id: UserId) -> User {
     let permissions = vec!["queries:read".parse().unwrap(), "queries:write".parse().unwrap()];
-    User {
-        id,
-        org,
-        email: id.to_string(),
-        permissions,
-        created: Micros(1),
-        removed: None,
-        vouched_by: None,
-        withdrawn: None,
-        suspended: None,
-        responsible: None,
-    }
+    User { permissions, ..User::new(id, org, id.to_string(), Micros(1)) }
 }
 
 fn new_key(org: OrgId, user: UserId, number: usize) -> Key {
     let id: KeyId = base62(number, 9).parse().unwrap();
-    Key {
-        id,
-        org,
-        user,
-        name: format!("key {number}"),
-        imported: false,
-        session_quota_key: false,
-        created: Micros(1),
-        rotated: None,
-        previous_until: None,
-        revoked: None,
-        quota: None,
-        policy: None,
-        last_used: None,
-        uses: 0,
-    }
+    Key::new(id, org, user, format!("key {number}"), Micros(1))
 }
 
 /// A decision and the return of its slot.

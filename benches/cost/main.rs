@@ -105,9 +105,10 @@ fn main() {
     let only = arguments.iter().position(|argument| argument == "--only").and_then(|at| arguments.get(at + 1));
     let measure = has("--bench");
     let requests = if has("--large") { 200 } else { 4_000 };
-    let size = match measure {
-        true => Size { keys: KEYS, requests, idle_connections: 500, silence: std::time::Duration::from_secs(4) },
-        false => Size { keys: 10, requests: 50, idle_connections: 10, silence: std::time::Duration::ZERO },
+    let size = if measure {
+        Size { keys: KEYS, requests, idle_connections: 500, silence: std::time::Duration::from_secs(4) }
+    } else {
+        Size { keys: 10, requests: 50, idle_connections: 10, silence: std::time::Duration::ZERO }
     };
     let job = Job::new(size.keys, load::upstream());
     let redis = has("--redis").then(|| {
@@ -146,17 +147,19 @@ fn main() {
             continue;
         }
         peers::check::check(peer, &job, &setup);
-        costs.push(match is_usual {
-            true => cost(peer, &job, &setup, &size, measure),
-            false => cost_of_path(peer, &job, &setup, &size),
+        costs.push(if is_usual {
+            cost(peer, &job, &setup, &size, measure)
+        } else {
+            cost_of_path(peer, &job, &setup, &size)
         });
     }
     if !measure {
         try_decisions(&job, size.requests);
     }
-    match has("--json") {
-        true => println!("{}", report::json(&costs)),
-        false => report::table(&costs, has("--functions")),
+    if has("--json") {
+        println!("{}", report::json(&costs));
+    } else {
+        report::table(&costs, has("--functions"));
     }
 }
 

@@ -1,6 +1,6 @@
 //! Cost of a request, end to end: the real binary over loopback, beside its peers at the same job.
 //!
-//! What is compared is the CPU time of the proxy's processes, which repeats where throughput does not. The rounds of
+//! It compares the CPU time of the proxy's processes, which repeats where throughput does not. The rounds of
 //! all peers are interleaved, and ratios are taken within a round. Before it is measured, each peer is checked for
 //! doing the job. Where one core is shared, by one request in flight, nothing overlaps and nothing waits for another
 //! core: these figures repeat best. Cores are the first two of the machine.
@@ -58,9 +58,10 @@ fn main() {
     let value =
         |name: &str| arguments.iter().position(|argument| argument == name).and_then(|at| arguments.get(at + 1));
     let number = |name: &str, default: usize| value(name).map_or(default, |number| number.parse().expect("a number"));
-    let size = match arguments.iter().any(|argument| argument == "--bench") {
-        true => Size { keys: KEYS, rounds: number("--rounds", 7), share: number("--share", 1), pinned: true },
-        false => Size { keys: 100, rounds: 1, share: 1000, pinned: false },
+    let size = if arguments.iter().any(|argument| argument == "--bench") {
+        Size { keys: KEYS, rounds: number("--rounds", 7), share: number("--share", 1), pinned: true }
+    } else {
+        Size { keys: 100, rounds: 1, share: 1000, pinned: false }
     };
     let only = value("--only").map_or("", String::as_str);
     let begun = Instant::now();

@@ -3,6 +3,7 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use crate::changes::make;
 use domain::clock;
 use domain::identity::{OrgId, UserId};
 use domain::key::{KeyId, OrgTag, PlainKey};
@@ -30,15 +31,7 @@ impl StateFile {
         let state = Arc::new(Embedded::open(&settings).unwrap());
         let tag = OrgTag::generate().unwrap();
         let (id, created) = (OrgId::generate(), clock::now());
-        let org = Org {
-            id,
-            tag,
-            name: "bench".into(),
-            created,
-            suspended: false,
-            concurrent: None,
-            policy: state::OrgPolicy::default(),
-        };
+        let org = Org::new(id, tag, "bench", created);
         let mut changes = vec![Change::CreateOrg(org)];
         let mut file = Self { dir, keys: Vec::with_capacity(count), strings: 0 };
         let (mut user, mut ids) = (UserId::generate(), HashSet::with_capacity(count));
@@ -69,54 +62,11 @@ impl StateFile {
     }
 }
 
-/// Makes changes, handing over all of them before the first is waited for.
-fn make(state: &Arc<Embedded>, changes: Vec<Change>) {
-    let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
-    let made: Vec<_> = changes
-        .into_iter()
-        .map(|change| {
-            let state = Arc::clone(state);
-            runtime.spawn(async move { state.change(change).await })
-        })
-        .collect();
-    runtime.block_on(async {
-        for made in made {
-            made.await.unwrap().unwrap();
-        }
-    });
-}
-
 fn new_user(org: OrgId, id: UserId) -> User {
     let permissions = vec!["queries:read".parse().unwrap(), "queries:write".parse().unwrap()];
-    User {
-        id,
-        org,
-        email: id.to_string(),
-        permissions,
-        created: clock::now(),
-        removed: None,
-        vouched_by: None,
-        withdrawn: None,
-        suspended: None,
-        responsible: None,
-    }
+    User { permissions, ..User::new(id, org, id.to_string(), clock::now()) }
 }
 
 fn new_key(id: KeyId, org: OrgId, user: UserId, number: usize) -> Key {
-    Key {
-        id,
-        org,
-        user,
-        name: format!("key {number}"),
-        imported: false,
-        session_quota_key: false,
-        created: clock::now(),
-        rotated: None,
-        previous_until: None,
-        revoked: None,
-        quota: None,
-        policy: None,
-        last_used: None,
-        uses: 0,
-    }
+    Key::new(id, org, user, format!("key {number}"), clock::now())
 }

@@ -7,6 +7,8 @@
 #![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark fails by panicking, and has no public API")]
 #![allow(clippy::cast_precision_loss, reason = "counts below 2^52")]
 
+#[path = "../changes/mod.rs"]
+mod changes;
 #[path = "../counters/mod.rs"]
 mod counters;
 #[path = "../../tests/support/ports.rs"]
@@ -39,23 +41,24 @@ struct Sizes {
 }
 
 fn main() {
-    let sizes = match std::env::args().any(|argument| argument == "--bench") {
-        true => Sizes {
+    let sizes = if std::env::args().any(|argument| argument == "--bench") {
+        Sizes {
             keys: &[10, 10_000, 1_000_000],
             routes: &[10, 100, 1000],
             endpoints: &[1, 3, 100],
             counted: Some(3_000),
             beginning: Duration::from_secs(10),
             rounds: (10, Duration::from_secs(1)),
-        },
-        false => Sizes {
+        }
+    } else {
+        Sizes {
             keys: &[10, 300],
             routes: &[2, 5],
             endpoints: &[1, 3],
             counted: None,
             beginning: Duration::from_millis(20),
             rounds: (1, Duration::from_millis(20)),
-        },
+        }
     };
     type Section = (&'static str, fn(&Sizes));
     let sections: &[Section] =

@@ -89,29 +89,9 @@ struct Records {
 impl Records {
     fn generate(keys: usize) -> Self {
         let (tag, created) = (OrgTag::generate().unwrap(), clock::now());
-        let org = Org {
-            id: OrgId::generate(),
-            tag,
-            name: "bench".into(),
-            created,
-            suspended: false,
-            concurrent: None,
-            policy: state::OrgPolicy::default(),
-        };
+        let org = Org::new(OrgId::generate(), tag, "bench", created);
         let permissions = ["queries:read", "queries:write"].map(|name| name.parse().unwrap()).to_vec();
-        let email = "bench@example.com".into();
-        let user = User {
-            id: UserId::generate(),
-            org: org.id,
-            email,
-            permissions,
-            created,
-            removed: None,
-            vouched_by: None,
-            withdrawn: None,
-            suspended: None,
-            responsible: None,
-        };
+        let user = User { permissions, ..User::new(UserId::generate(), org.id, "bench@example.com", created) };
         let plain: Vec<PlainKey> =
             (0..keys).map(|_| PlainKey::generate(KeyId::generate(tag).unwrap()).unwrap()).collect();
         let texts = plain.iter().rev().take(USED).map(|plain| plain.expose().expose().to_owned()).collect();
@@ -130,22 +110,7 @@ impl Records {
 }
 
 fn key(id: KeyId, user: &User, created: Micros) -> Key {
-    Key {
-        id,
-        org: user.org,
-        user: user.id,
-        name: "bench".into(),
-        imported: false,
-        session_quota_key: false,
-        created,
-        rotated: None,
-        previous_until: None,
-        revoked: None,
-        quota: None,
-        policy: None,
-        last_used: None,
-        uses: 0,
-    }
+    Key::new(id, user.org, user.id, "bench", created)
 }
 
 /// Writes a certificate for `localhost` and its key, as two files and as HAProxy's one.

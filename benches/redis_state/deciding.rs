@@ -128,29 +128,9 @@ async fn open(port: u16) -> State {
 
 async fn create(state: &State, keys: usize) -> Vec<Held> {
     let (tag, now) = (OrgTag::generate().unwrap(), clock::now());
-    let org = Org {
-        id: OrgId::generate(),
-        tag,
-        name: "bench".into(),
-        created: now,
-        suspended: false,
-        concurrent: None,
-        policy: state::OrgPolicy::default(),
-    };
+    let org = Org::new(OrgId::generate(), tag, "bench", now);
     let permissions = vec!["queries:read".parse().unwrap()];
-    let email = "bench@example.com".into();
-    let user = User {
-        id: UserId::generate(),
-        org: org.id,
-        email,
-        permissions,
-        created: now,
-        removed: None,
-        vouched_by: None,
-        withdrawn: None,
-        suspended: None,
-        responsible: None,
-    };
+    let user = User { permissions, ..User::new(UserId::generate(), org.id, "bench@example.com", now) };
     let (org_id, user_id) = (org.id, user.id);
     state.change(Change::CreateOrg(org)).await.unwrap();
     state.change(Change::CreateUser(user)).await.unwrap();
@@ -158,22 +138,7 @@ async fn create(state: &State, keys: usize) -> Vec<Held> {
     for _ in 0..keys {
         let plain = PlainKey::generate(KeyId::generate(tag).unwrap()).unwrap();
         let (id, digest, text) = (plain.id(), plain.digest(), plain.expose().expose().to_owned());
-        let key = Key {
-            id,
-            org: org_id,
-            user: user_id,
-            name: "bench".into(),
-            imported: false,
-            session_quota_key: false,
-            created: now,
-            rotated: None,
-            previous_until: None,
-            revoked: None,
-            quota: None,
-            policy: None,
-            last_used: None,
-            uses: 0,
-        };
+        let key = Key::new(id, org_id, user_id, "bench", now);
         state.change(Change::CreateKey { key, digest }).await.unwrap();
         made.push(Held { id, digest, text });
     }

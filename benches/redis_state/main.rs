@@ -38,16 +38,17 @@ struct Size {
 const MANY: usize = 64;
 
 fn main() {
-    let size = match std::env::args().any(|argument| argument == "--bench") {
-        true => Size {
+    let size = if std::env::args().any(|argument| argument == "--bench") {
+        Size {
             rounds: 5,
             decisions: 200_000,
             requests: 20_000,
             keys: 1000,
             gateways: vec![10, 100, 1000, 3000],
             calls: 10_000,
-        },
-        false => Size { rounds: 1, decisions: 500, requests: 100, keys: 10, gateways: vec![10], calls: 20 },
+        }
+    } else {
+        Size { rounds: 1, decisions: 500, requests: 100, keys: 10, gateways: vec![10], calls: 20 }
     };
     let server = Redis::start();
     let directory = Directory::new(&server, size.keys);

@@ -1,5 +1,5 @@
-//! What must hold for any bytes. Each function is the body of the fuzz target of its name, and panics when its property
-//! does not hold.
+//! Properties that hold for any bytes. Each function is the body of the fuzz target of its name, and panics when its
+//! property does not hold.
 
 mod requests;
 mod journal;
@@ -46,7 +46,7 @@ pub fn bearer(bytes: &[u8]) {
     assert!(parse(bytes).is_none_or(|_| bytes.is_ascii()));
 }
 
-/// What was read of a prefix holds for the whole: more bytes neither change a header nor mend one.
+/// The result for a prefix holds for the whole: more bytes neither change a header nor mend one.
 pub fn proxy_header(bytes: &[u8]) {
     let whole = proxy_protocol::parse(bytes);
     for length in 0..bytes.len() {

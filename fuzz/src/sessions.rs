@@ -1,4 +1,4 @@
-//! What belongs to web sessions: cookies that go no further, and addresses that lead nowhere else.
+//! Parts of web sessions: cookies that go no further, and addresses that lead nowhere else.
 
 use control::dashboard;
 use domain::head_fields::CredentialFields;
@@ -10,7 +10,7 @@ use url::Url;
 
 use super::requests::{BODY_LENGTH, with_context};
 
-/// What the cookies of ours hold here: a text of a token's length.
+/// Value of our cookies here: a text of a token's length.
 const SECRET: &[u8] = b"dGhpcyBpcyBubyBzZWNyZXQsIG9ubHkgYSB0ZXN0Li4";
 const ORIGIN: &str = "https://gateway.test:8443";
 
@@ -63,7 +63,7 @@ fn with_secret(field: &[u8]) -> Vec<u8> {
     pairs.collect::<Vec<_>>().join(&b';')
 }
 
-/// Whether the name of a pair begins as ours do, however it is written.
+/// Returns whether the name of a pair begins as ours do, however it is written.
 fn is_ours(pair: &[u8]) -> bool {
     pair.to_ascii_lowercase().starts_with(b"__host-keygate")
 }

@@ -62,17 +62,8 @@ impl ConfigSnapshot {
         let calls = CallLimiter::new(config.management);
         let exporters = TraceExporters::default();
         let tracer = start_tracer(&exporters, config.traces.as_ref(), None, &metrics.traces)?;
-        Ok(Self {
-            upstreams,
-            bad_keys,
-            sign_ins,
-            public,
-            calls,
-            access_log,
-            tracer,
-            exporters,
-            config: Arc::new(config),
-        })
+        let config = Arc::new(config);
+        Ok(Self { config, upstreams, bad_keys, sign_ins, public, calls, access_log, tracer, exporters })
     }
 
     /// The exporters of traces, also of snapshots before this one.
@@ -101,19 +92,7 @@ impl ConfigSnapshot {
             CallLimiter::new(config.management)
         };
         let tracer = start_tracer(&self.exporters, config.traces.as_ref(), self.tracer.as_ref(), &metrics.traces)?;
-        let exporters = self.exporters.clone();
-        let access_log = self.access_log.clone();
-        Ok(Self {
-            upstreams,
-            bad_keys,
-            sign_ins,
-            public,
-            calls,
-            access_log,
-            tracer,
-            exporters,
-            config: Arc::new(config),
-        })
+        Ok(Self { upstreams, bad_keys, sign_ins, public, calls, tracer, config: Arc::new(config), ..self.clone() })
     }
 
     /// The same snapshot with another access log.

@@ -1,4 +1,5 @@
-//! Control plane thread: serves the admin socket and the admin listener, and maintains the endpoints of the upstreams.
+//! Control plane thread: serves the admin socket and the admin listener, maintains the endpoints of the upstreams, and
+//! sweeps unused keys once a day.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -6,12 +7,14 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use tokio::sync::watch;
+use tokio::time::sleep;
 
 use super::config_snapshot::ConfigSnapshot;
 use super::shutdown::{Phase, wait_for_phase};
-use super::unused_keys::sweep_daily;
 use control::admin::{self, ConfigStatus, HandoverServices, Readiness, SocketServices};
-use control::management::Management;
+use control::management::{Actor, Management, UnixUser};
+use domain::clock;
+use domain::counted::counted;
 use edge::transport::ListenerRelease;
 use journal::shipping::Shippers;
 use platform::accept_errors::AcceptErrorLog;
@@ -21,6 +24,11 @@ use upstream::{self, Endpoints};
 /// Time that the two servers have to finish once the workers have ended; then they are dropped. A client that does not
 /// read its answer must not keep the process alive.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time from the start of a gateway to its first sweep of unused keys: what it reports and replays of earlier uses is
+/// over by then.
+const FIRST_SWEEP: Duration = Duration::from_secs(15 * 60);
+/// Time from one sweep to the next.
+const SWEEP_INTERVAL: Duration = Duration::from_secs(24 * 3600);
 
 /// Listeners and services of the control plane.
 pub(super) struct ControlPlane {
@@ -58,7 +66,7 @@ impl ControlPlane {
         let ending = wait_for_phase(phase.clone(), Phase::Ending);
         let timed_out = async {
             ending.await;
-            tokio::time::sleep(CLOSE_TIMEOUT).await;
+            sleep(CLOSE_TIMEOUT).await;
         };
         let release = self.release;
         let ended = wait_for_phase(phase.clone(), Phase::Ending);
@@ -90,5 +98,20 @@ impl ControlPlane {
             () = async { tokio::join!(operations, observation, ended); } => {}
             () = timed_out => {}
         }
+    }
+}
+
+/// Sweeps unused keys once a day, for as long as the gateway runs. Of several gateways each does: what one has disabled
+/// the others leave as it is.
+async fn sweep_daily(management: Arc<Management>) {
+    let actor = Actor::Operator(UnixUser::of_process(rustix::process::getuid().as_raw(), None));
+    sleep(FIRST_SWEEP).await;
+    loop {
+        match management.sweep_unused_keys(&actor, clock::now()).await {
+            Ok(0) => {}
+            Ok(keys) => tracing::info!("{} disabled for being unused", counted(&keys, "key")),
+            Err(error) => tracing::warn!(error = error.in_full(), "cannot look for unused keys; trying again tomorrow"),
+        }
+        sleep(SWEEP_INTERVAL).await;
     }
 }

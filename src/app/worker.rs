@@ -9,17 +9,19 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use anyhow::Context as _;
 use futures_util::FutureExt as _;
 use hyper::service::service_fn;
+use prometheus::Histogram;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
 use tokio::sync::{mpsc as commands, watch};
 use tokio::task::{self, spawn_local};
+use tokio::time::{Instant, sleep_until};
 
 use super::active_config::ActiveConfig;
 use super::config_snapshot::ConfigSnapshot;
-use super::event_loop_delay;
 use super::shared_handles::SharedHandles;
 use super::shutdown::{Phase, ShutdownEvent, wait_for_phase};
 use super::worker_pool::WorkerCommand;
@@ -31,6 +33,8 @@ use state::State;
 /// loop under load runs all that is ready, and then waits. Looking more often finds fewer events each time, costs a
 /// system call, and, between two waits, tells nothing about which connections are silent (`upstream::idle`).
 const EVENT_INTERVAL: u32 = 1024;
+/// Time between two looks at the delay of the event loop.
+const DELAY_INTERVAL: Duration = Duration::from_secs(1);
 
 /// A worker that is to be started.
 pub(super) struct Worker {
@@ -110,7 +114,7 @@ impl Worker {
         let active_config = ActiveConfig::new(handles, &self.snapshot);
         let open_exchanges = active_config.open_exchanges();
         spawn_local(run_commands(self.commands, active_config.clone()));
-        spawn_local(event_loop_delay::observe(delays));
+        spawn_local(observe_delay(delays));
         let start =
             |(index, listener)| spawn_local(serve_listener(listener, index, self.phase.clone(), active_config.clone()));
         let listeners: Vec<_> = self.listeners.into_iter().enumerate().map(start).collect();
@@ -177,6 +181,16 @@ async fn serve_listener(
         },
     )
     .await
+}
+
+/// Observes the delay of the event loop that runs this future: how late a timer fires. A loop is late when one task
+/// runs for long, or when the worker does not get its core; every request of the worker waits for as long.
+async fn observe_delay(delays: Histogram) -> Infallible {
+    loop {
+        let due = Instant::now() + DELAY_INTERVAL;
+        sleep_until(due).await;
+        delays.observe(due.elapsed().as_secs_f64());
+    }
 }
 
 #[cfg(test)]

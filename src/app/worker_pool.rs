@@ -47,10 +47,10 @@ impl WorkerPool {
         receiver
     }
 
-    /// Sends a command to every worker, and waits at most `patience` for all acknowledgements.
+    /// Sends a command to every worker, and waits at most `within` for all acknowledgements.
     ///
     /// Blocks, so it must not be called on the thread of a worker.
-    pub(super) fn broadcast(&self, patience: Duration, command: impl Fn(AckSender) -> WorkerCommand) -> Acks {
+    pub(super) fn broadcast(&self, within: Duration, command: impl Fn(AckSender) -> WorkerCommand) -> Acks {
         let (ack, received) = mpsc::channel();
         let mut acks = Acks::default();
         let mut sent = 0;
@@ -64,7 +64,7 @@ impl WorkerPool {
         }
         // Only the workers hold a sender now, so the channel disconnects when the last of them is done or gone.
         drop(ack);
-        let deadline = Instant::now() + patience;
+        let deadline = Instant::now() + within;
         while acks.acked < sent {
             match received.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
                 Ok(()) => acks.acked += 1,
@@ -97,7 +97,7 @@ mod tests {
                 ack.send(()).unwrap();
             }
         });
-        let ping = |patience| pool.broadcast(Duration::from_millis(patience), WorkerCommand::Ping);
+        let ping = |within| pool.broadcast(Duration::from_millis(within), WorkerCommand::Ping);
         assert_eq!(ping(300), Acks { acked: 1, timed_out: 1, exited: 1 });
         drop(hung);
         assert_eq!(ping(60_000), Acks { acked: 1, timed_out: 0, exited: 2 });

@@ -15,9 +15,9 @@ use serde::Serialize;
 use super::audit_filter::FilterArgs;
 use super::installation::Installation;
 use super::output::{self, or_dash, seconds, word};
-use super::remote::{self, RemoteArgs};
+use super::remote;
 use super::show::Format;
-use super::{CliError, ExitStatus, audit_proofs, audit_ship, check_proof};
+use super::{CliError, ExitStatus, RemoteCommand, audit_proofs, audit_ship, check_proof};
 use crate::config::Config;
 use domain::counted::Counted;
 use journal::audit::{
@@ -32,19 +32,9 @@ const FLEET_DEADLINE: Duration = Duration::from_secs(60);
 const OF_THE_MACHINE: &str = "this reads the files of the journal, or the sinks of the running gateway; run it on the \
                               machine of the gateway, without --server, or use `audit list`";
 
-/// Arguments of `keygate audit`.
-#[derive(Debug, clap::Args)]
-pub(super) struct Args {
-    #[command(subcommand)]
-    command: Command,
-    #[command(flatten)]
-    format: Format,
-    #[command(flatten)]
-    pub(super) remote: RemoteArgs,
-}
-
+/// Commands of `keygate audit`.
 #[derive(Debug, Subcommand)]
-enum Command {
+pub(super) enum Command {
     /// List records, newest first
     List {
         #[command(flatten)]
@@ -82,7 +72,7 @@ enum Command {
     Ship(audit_ship::Args),
 }
 
-impl Args {
+impl RemoteCommand<Command> {
     pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
         // The sinks are the running gateway's, and a proof is checked where there is no gateway; all else is read from
         // the journal's files.

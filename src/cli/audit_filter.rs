@@ -1,17 +1,20 @@
 //! Filter options of `keygate audit list`, `tail` and `export`.
 
+use std::ffi::OsStr;
+
 use anyhow::{Context as _, anyhow};
+use clap::builder::TypedValueParser;
+use clap::error::ErrorKind;
 use uuid::Uuid;
 
 use super::installation::Installation;
 use super::key_id::KeyIdParser;
-use super::token_id::TokenIdParser;
 use super::{CliError, ExitStatus, control};
 use ::control::admin::{Operation, Reply};
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, UserId};
 use domain::key::KeyId;
-use domain::management_token::TokenId;
+use domain::management_token::{self, TokenId};
 use journal::audit::{Filter, Outcome};
 use platform::settings::parse_duration;
 
@@ -113,6 +116,28 @@ pub(super) fn time(text: &str) -> Result<Micros, String> {
     u64::try_from(time.as_microsecond()).map(Micros).map_err(|_| "is before 1970".to_owned())
 }
 
+/// Parses the id of a management token, or the id in a whole token that was given by mistake: unlike clap's own
+/// parsers, its error does not repeat the argument, and so never shows a secret.
+#[derive(Clone, Copy, Debug)]
+struct TokenIdParser;
+
+impl TypedValueParser for TokenIdParser {
+    type Value = TokenId;
+
+    fn parse_ref(&self, command: &clap::Command, _: Option<&clap::Arg>, value: &OsStr) -> Result<TokenId, clap::Error> {
+        value.to_str().and_then(find_token_id).ok_or_else(|| {
+            let message = "this is not a token id: give the ten characters that follow kgm_\n";
+            clap::Error::raw(ErrorKind::ValueValidation, message).with_cmd(command)
+        })
+    }
+}
+
+/// The id in a text: in a whole token, in the beginning of one, or by itself.
+fn find_token_id(text: &str) -> Option<TokenId> {
+    let id = || text.strip_prefix(management_token::PREFIX).unwrap_or(text).parse().ok();
+    management_token::parse(text.as_bytes()).or_else(id)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -125,5 +150,15 @@ mod tests {
         assert!(clock::now().since(ago).abs_diff(3_600_000_000) < 60_000_000);
         assert!(time("yesterday").is_err());
         assert!(time("1960-01-01T00:00:00Z").is_err());
+    }
+
+    #[test]
+    fn id_is_found_in_a_whole_token_and_alone() {
+        let token = management_token::PlainToken::generate().unwrap();
+        let id = token.id();
+        for text in [token.expose().expose(), id.as_str(), &format!("kgm_{id}")] {
+            assert_eq!(find_token_id(text), Some(id), "{text}");
+        }
+        assert_eq!(find_token_id("abcDEF123"), None, "that is the id of a key");
     }
 }

@@ -8,9 +8,8 @@ use clap::Subcommand;
 
 use super::installation::Installation;
 use super::output::{or_dash, seconds};
-use super::remote::RemoteArgs;
-use super::show::{Format, joined};
-use super::{CliError, ExitStatus, list};
+use super::show::joined;
+use super::{CliError, ExitStatus, RemoteCommand, list};
 use ::control::admin::Operation;
 use ::control::management::{FederationRule, NewFederationRule};
 use domain::identity::Permission;
@@ -20,19 +19,9 @@ use state::ClaimPattern;
 /// Columns of a list of rules.
 pub(super) const COLUMNS: [&str; 7] = ["NAME", "SERVICE", "ISSUER", "AUDIENCE", "CLAIMS", "PERMISSIONS", "MAX"];
 
-/// Arguments of `keygate federation`.
-#[derive(Debug, clap::Args)]
-pub(super) struct Args {
-    #[command(subcommand)]
-    command: Command,
-    #[command(flatten)]
-    format: Format,
-    #[command(flatten)]
-    pub(super) remote: RemoteArgs,
-}
-
+/// Commands of `keygate federation`.
 #[derive(Debug, Subcommand)]
-enum Command {
+pub(super) enum Command {
     /// Create a rule: whose tokens are exchanged for keys of which service
     Create {
         #[command(flatten)]
@@ -84,13 +73,13 @@ enum Command {
 }
 
 #[derive(Debug, clap::Args)]
-struct InOrg {
+pub(super) struct InOrg {
     /// Id or name of the organization
     #[arg(long, value_name = "ORG")]
     org: String,
 }
 
-impl Args {
+impl RemoteCommand<Command> {
     pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
         if let Command::Create { claims, tags, .. } = &self.command {
             require_distinct("--claim", claims)?;

@@ -11,27 +11,16 @@ use super::key_generate::{GenerateArgs, GivenSecret};
 use super::key_id::KeyIdParser;
 use super::key_policy::{self, DisableArgs, PolicyFlags, SetArgs};
 use super::key_target::{KeyTarget, TargetArgs, read_key};
-use super::remote::RemoteArgs;
 use super::show::{self, Format};
-use super::{CliError, control, list, output};
+use super::{CliError, RemoteCommand, control, list, output};
 use ::control::admin::{Operation, Reply};
 use ::control::management::{self, KeyQuery, KeyStatus};
 use domain::key::{KeyDigest, KeyId};
 use platform::settings::parse_duration;
 
-/// Arguments of `keygate key`.
-#[derive(Debug, clap::Args)]
-pub(super) struct Args {
-    #[command(subcommand)]
-    command: Command,
-    #[command(flatten)]
-    format: Format,
-    #[command(flatten)]
-    pub(super) remote: RemoteArgs,
-}
-
+/// Commands of `keygate key`.
 #[derive(Debug, Subcommand)]
-enum Command {
+pub(super) enum Command {
     /// Make a key offline, without a configuration or a gateway: prints its id, the key and its SHA-256
     ///
     /// `key create --id ID --sha256 HEX` creates it later, so that the gateway never sees the secret before it is used.
@@ -121,7 +110,7 @@ enum Command {
 }
 
 #[derive(Debug, clap::Args)]
-struct Owner {
+pub(super) struct Owner {
     /// Id or name of the organization
     #[arg(long)]
     org: String,
@@ -132,7 +121,7 @@ struct Owner {
 
 /// Which keys are listed.
 #[derive(Debug, clap::Args)]
-struct ListFilter {
+pub(super) struct ListFilter {
     /// Only keys of the user with this id or email address
     #[arg(long, value_name = "USER")]
     user: Option<String>,
@@ -151,7 +140,7 @@ struct ListFilter {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum KeyState {
+pub(super) enum KeyState {
     /// Requests are authenticated
     Active,
     /// The key was revoked
@@ -170,7 +159,7 @@ enum KeyState {
 
 /// Options that are not given keep their values, except `burst`, which follows a new `requests`.
 #[derive(Clone, Copy, Debug, clap::Args)]
-struct NewLimits {
+pub(super) struct NewLimits {
     /// Number of requests admitted in the time of --per
     #[arg(long, value_name = "N")]
     requests: Option<u32>,
@@ -182,7 +171,7 @@ struct NewLimits {
     burst: Option<u32>,
 }
 
-impl Args {
+impl RemoteCommand<Command> {
     pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
         match self.command {
             Command::Digest => print_digest(self.format),

@@ -18,7 +18,7 @@ use domain::management_token;
 /// Bytes of a key to read, at most: far longer than any header that carries one.
 const MAX_KEY: usize = 16 << 10;
 
-/// Why no command about keys takes a management token.
+/// Error of a command about keys that is given a management token.
 const IS_TOKEN: &str = "this is a management token, not an API key: it has no key id, and cannot be imported as a key";
 
 const NOT_FOUND: &str = "no key has this SHA-256, or had it; if the key was cut off, give its id: the nine characters \

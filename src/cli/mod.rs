@@ -18,6 +18,7 @@ use domain::key::redact;
 use installation::Installation;
 use platform::cli_docs::DocsCommand;
 use remote::RemoteArgs;
+use show::Format;
 
 // Commands that run a gateway.
 mod demo;
@@ -52,7 +53,6 @@ mod session;
 mod token;
 mod federation;
 mod state;
-mod token_id;
 mod backup;
 mod apply;
 
@@ -123,19 +123,19 @@ enum Command {
     /// Show the configuration that the running gateway uses
     Config(config::Args),
     /// Manage organizations
-    Org(org::Args),
+    Org(RemoteCommand<org::Command>),
     /// Manage the users of an organization
-    User(user::Args),
+    User(RemoteCommand<user::Command>),
     /// Manage API keys
-    Key(key::Args),
+    Key(RemoteCommand<key::Command>),
     /// Create, list and revoke the tokens by which programs manage organizations, users and keys over the network
-    Token(token::Args),
+    Token(RemoteCommand<token::Command>),
     /// Create sign-in links for the dashboard, list sessions, and end them
     Session(session::Args),
     /// Manage federation rules: by which tokens of a CI are exchanged for keys, so that the CI holds no secret
-    Federation(federation::Args),
+    Federation(RemoteCommand<federation::Command>),
     /// Export and import the state, or copy it to a Redis that several gateways share
-    State(state::Args),
+    State(RemoteCommand<state::Command>),
     /// Create, change, revoke and remove organizations, users, permissions, keys and limits from a file
     ///
     /// Shows a plan first: + creates, ~ changes, - revokes or removes, ! conflicts. Records that the file does
@@ -149,7 +149,7 @@ enum Command {
     /// exit code is 4.
     Convert(convert::Args),
     /// Read the audit journal
-    Audit(audit::Args),
+    Audit(RemoteCommand<audit::Command>),
     /// Add usage up by organization, key or route, day by day or month by month
     ///
     /// From the records of the audit journal: admitted uses by outcome, refusals by their exact number, uses that have
@@ -170,6 +170,17 @@ enum Command {
     Doctor(doctor::Args),
     #[command(flatten)]
     Docs(DocsCommand),
+}
+
+/// A command with commands of its own, by which it also works on another machine.
+#[derive(Debug, clap::Args)]
+struct RemoteCommand<C: Subcommand> {
+    #[command(subcommand)]
+    command: C,
+    #[command(flatten)]
+    format: Format,
+    #[command(flatten)]
+    remote: RemoteArgs,
 }
 
 impl Cli {

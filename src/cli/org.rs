@@ -5,27 +5,15 @@ use std::time::Duration;
 use clap::Subcommand;
 
 use super::installation::Installation;
-use super::remote::RemoteArgs;
-use super::show::Format;
-use super::{CliError, list};
+use super::{CliError, RemoteCommand, list};
 use ::control::admin::Operation;
 use ::control::management::OrgPolicyUpdate;
 use platform::settings::{InvalidDuration, parse_duration};
 use state::UnusedKeys;
 
-/// Arguments of `keygate org`.
-#[derive(Debug, clap::Args)]
-pub(super) struct Args {
-    #[command(subcommand)]
-    command: Command,
-    #[command(flatten)]
-    format: Format,
-    #[command(flatten)]
-    pub(super) remote: RemoteArgs,
-}
-
+/// Commands of `keygate org`.
 #[derive(Debug, Subcommand)]
-enum Command {
+pub(super) enum Command {
     /// Create an organization
     Create {
         /// Name; must be unique
@@ -77,7 +65,7 @@ enum Command {
 
 /// A value of the policy, or none.
 #[derive(Clone, Copy, Debug)]
-struct Setting<T>(Option<T>);
+pub(super) struct Setting<T>(Option<T>);
 
 fn duration_or_none(text: &str) -> Result<Setting<Duration>, InvalidDuration> {
     let none = (text == "none").then_some(Setting(None));
@@ -89,7 +77,7 @@ fn unused_keys(text: &str) -> Result<Setting<UnusedKeys>, InvalidDuration> {
     default.map_or_else(|| text.parse().map(|unused| Setting(Some(unused))), Ok)
 }
 
-impl Args {
+impl RemoteCommand<Command> {
     pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
         list::print(installation, operation(self.command), self.format)
     }

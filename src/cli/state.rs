@@ -2,25 +2,13 @@
 
 use clap::Subcommand;
 
-use super::CliError;
 use super::backup::{self, ExportArgs, ImportArgs, VerifyArgs};
 use super::installation::Installation;
-use super::remote::RemoteArgs;
-use super::show::Format;
+use super::{CliError, RemoteCommand};
 
-/// Arguments of `keygate state`.
-#[derive(Debug, clap::Args)]
-pub(super) struct Args {
-    #[command(subcommand)]
-    command: Command,
-    #[command(flatten)]
-    format: Format,
-    #[command(flatten)]
-    pub(super) remote: RemoteArgs,
-}
-
+/// Commands of `keygate state`.
 #[derive(Debug, Subcommand)]
-enum Command {
+pub(super) enum Command {
     /// Write organizations, users, keys by digest, limits, buckets and revocations to a file
     ///
     /// Web sessions are left out. The file opens nothing by itself, but treat it as confidential.
@@ -39,7 +27,7 @@ enum Command {
     Verify(VerifyArgs),
 }
 
-impl Args {
+impl RemoteCommand<Command> {
     pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
         match &self.command {
             Command::Export(args) => backup::export(installation, args, self.format.json),

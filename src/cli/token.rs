@@ -7,28 +7,17 @@ use clap::Subcommand;
 use super::expiry::parse_expiry;
 use super::installation::Installation;
 use super::output::{line, note, or_dash, seconds, word};
-use super::remote::RemoteArgs;
-use super::show::{Format, time};
-use super::{CliError, list};
+use super::show::time;
+use super::{CliError, RemoteCommand, list};
 use ::control::admin::Operation;
 use ::control::management::{NewToken, Token, TokenSettings};
 use domain::clock::Micros;
 use domain::key::policy::Network;
 use domain::management_token::{TokenId, TokenScope};
 
-/// Arguments of `keygate token`.
-#[derive(Debug, clap::Args)]
-pub(super) struct Args {
-    #[command(subcommand)]
-    command: Command,
-    #[command(flatten)]
-    format: Format,
-    #[command(flatten)]
-    pub(super) remote: RemoteArgs,
-}
-
+/// Commands of `keygate token`.
 #[derive(Debug, Subcommand)]
-enum Command {
+pub(super) enum Command {
     /// Create a token, and print it alone on its line; it is shown only this once
     Create {
         /// Name, for people
@@ -62,7 +51,7 @@ enum Command {
     },
 }
 
-impl Args {
+impl RemoteCommand<Command> {
     pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
         list::print(installation, operation(self.command), self.format)
     }

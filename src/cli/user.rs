@@ -3,25 +3,13 @@
 use clap::Subcommand;
 
 use super::installation::Installation;
-use super::remote::RemoteArgs;
-use super::show::Format;
-use super::{CliError, list};
+use super::{CliError, RemoteCommand, list};
 use ::control::admin::Operation;
 use domain::identity::Permission;
 
-/// Arguments of `keygate user`.
-#[derive(Debug, clap::Args)]
-pub(super) struct Args {
-    #[command(subcommand)]
-    command: Command,
-    #[command(flatten)]
-    format: Format,
-    #[command(flatten)]
-    pub(super) remote: RemoteArgs,
-}
-
+/// Commands of `keygate user`.
 #[derive(Debug, Subcommand)]
-enum Command {
+pub(super) enum Command {
     /// Create a user: a person with an email address, or a service with a responsible person
     Create {
         #[command(flatten)]
@@ -90,20 +78,20 @@ enum Command {
 }
 
 #[derive(Debug, clap::Args)]
-struct InOrg {
+pub(super) struct InOrg {
     /// Id or name of the organization
     #[arg(long, value_name = "ORG")]
     org: String,
 }
 
 #[derive(Debug, clap::Args)]
-struct Permissions {
+pub(super) struct Permissions {
     /// Permission of the user, such as queries:read; may be repeated
     #[arg(long = "permission", value_name = "PERMISSION")]
     permissions: Vec<Permission>,
 }
 
-impl Args {
+impl RemoteCommand<Command> {
     pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
         match self.command {
             Command::List { org, email } => list::print_users(installation, org, email, self.format),

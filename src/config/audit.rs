@@ -76,7 +76,7 @@ fn journal(section: &mut Section<'_>, gateway: &str) -> Result<Settings, Reporte
         segment_age,
         retention_age: age,
         retention_size: size.and_then(|size| if let SizeLimit::Bytes(size) = size { Some(size) } else { None }),
-        // Who configures an age wants the journal kept for that long, whatever its size.
+        // An age that is configured asks for the journal to be kept for that long, whatever its size.
         retention_by_volume: age.is_none() && size.is_none(),
         retention_unshipped: retention.unshipped,
         low_water,

@@ -27,7 +27,8 @@ pub(super) fn decisions(section: &mut Section<'_>) -> Result<DecisionSettings, R
     let local = || LOOPBACK.map(|network| network.parse().expect("a constant")).to_vec();
     let peers = section.value_or_else("peers", local, peers);
     let slots = section.required("slots", slots);
-    let (protocol, slots) = (protocol?, slots?);
+    let protocol = protocol?;
+    let slots = slots?;
     if slots == DecisionSlots::Stream && protocol != DecisionProtocol::Envoy {
         section.report("slots", "stream is for `protocol: envoy`, by ext_proc; give `none` or `{ lease: 30s }`");
     }

@@ -126,7 +126,9 @@ fn listener(section: &mut Section<'_>, seen: &mut Vec<SocketAddr>) -> Result<Lis
     ];
     let role = section.value_or("serves", ListenerRole::All, |value| value.choice(&roles));
     let decisions = section.optional("decisions", |value| value.section(decisions::decisions));
-    let (address, tls, decisions) = (address?, tls?, decisions?);
+    let address = address?;
+    let tls = tls?;
+    let decisions = decisions?;
     check_decisions(section, role, decisions.is_some(), &proxy_protocol);
     // gRPC is HTTP/2, which Envoy speaks at once where there is no TLS.
     let is_grpc = decisions.as_ref().is_some_and(|decisions| decisions.protocol == DecisionProtocol::Envoy);

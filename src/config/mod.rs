@@ -17,6 +17,7 @@ use control::management::SessionSettings;
 use domain::quota::Quota;
 use edge::transport;
 use platform::settings::{Document, Reported, SecretSource, Section, SettingsErrors};
+use platform::tls::ClientSettings;
 
 mod listeners;
 mod decisions;
@@ -43,7 +44,6 @@ mod process;
 mod traces;
 mod telemetry;
 mod tls;
-mod outbound_tls;
 mod source;
 mod restart_only;
 mod across_blocks;
@@ -202,6 +202,21 @@ impl Config {
     /// [`SettingsErrors`]: all errors of the text.
     pub fn parse(path: &Path, text: &str) -> Result<Self, SettingsErrors> {
         Document::parse(path, text)?.read(|file| read(ConfigSource::new(path, text), file))
+    }
+
+    /// TLS of connections to upstreams, Redis, identity providers, collectors, sinks and witnesses.
+    pub fn outbound_tls(&self) -> Vec<&ClientSettings> {
+        let upstreams = self.upstreams.iter().map(|upstream| &upstream.settings.tls);
+        let redis = match &self.state {
+            ::state::Settings::Redis(redis) => redis.tls.as_ref(),
+            ::state::Settings::Embedded(_) => None,
+        };
+        let providers = self.session.iter().flat_map(|session| &session.providers).map(|provider| &provider.oidc.tls);
+        let traces = self.traces.iter().map(|traces| &traces.tls);
+        let sinks = self.shipping.sinks.iter().filter_map(|sink| sink.destination.tls());
+        let witnesses = self.audit.checkpoints.iter().flat_map(|checkpoints| &checkpoints.witnesses);
+        let witnesses = witnesses.map(|witness| &witness.tls);
+        upstreams.chain(redis).chain(providers).chain(traces).chain(sinks).chain(witnesses).collect()
     }
 }
 

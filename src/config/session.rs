@@ -140,7 +140,7 @@ fn providers(value: &Value<'_>) -> Result<Vec<ProviderSettings>, Reported> {
             unlimited.join(" and ")
         ));
     }
-    // Where there is one only, there is nothing to choose, and no list to read.
+    // A single provider leaves nothing to choose, and no list to read.
     if let [only] = &mut providers[..] {
         only.listed = true;
     }
@@ -159,7 +159,8 @@ fn provider(section: &mut Section<'_>) -> Result<(ProviderSettings, bool), Repor
     let claim_mapping = section.section("people", claim_mapping);
     let listed = section.optional("listed", |value| value.boolean());
     let domains = section.value_or("domains", Vec::new(), |value| value.list(domain));
-    let (name, (claim_mapping, says_reach)) = (name?, claim_mapping?);
+    let name = name?;
+    let (claim_mapping, says_reach) = claim_mapping?;
     // A provider of some organizations only is one of customers, whom the page does not name to strangers.
     let listed = listed?.unwrap_or(claim_mapping.only.is_none());
     let oidc = oidc::Settings {

@@ -118,7 +118,8 @@ fn syslog(section: &mut Section<'_>) -> Result<SyslogSettings, Reported> {
     let tls = section.section("tls", |section| Ok(ClientSettings::read(section)));
     let facility = section.optional("facility", |value| value.name_of("a facility", &FACILITIES));
     let facility = facility?.map_or(AUDIT_FACILITY, |number| u8::try_from(number).expect("there are 24 facilities"));
-    let ((host, port), tls) = (server?, tls?);
+    let (host, port) = server?;
+    let tls = tls?;
     if let Err(error) = tls.config() {
         return Err(section.report("tls", error.in_full()));
     }

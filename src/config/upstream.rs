@@ -42,7 +42,8 @@ pub(super) fn upstream(section: &mut Section<'_>, name: &str, timeouts: Timeouts
     let max_requests = section.section("limits", |block| Ok(max_requests(block)));
     let tls = section
         .section("tls", |block| Ok((ClientSettings::read(block), block.optional("server_name", tls::server_name))));
-    let ((tls, server_name), mut sources) = (tls?, sources?);
+    let (tls, server_name) = tls?;
+    let mut sources = sources?;
     check_encryption(section, &mut sources, &tls);
     if let Ok(Some(server_name)) = server_name {
         replace_server_name(&mut sources, &server_name);

@@ -1,4 +1,5 @@
-//! Judgement of a Redis server's replication: replicas, their lag, and what a failover may undo.
+//! Judgement of a Redis server's replication: replicas, their lag, what a failover may undo, and how long a primary
+//! goes on without replicas (split brain).
 
 use super::finding::{Findings, rounded};
 use state::redis::ServerDescription;

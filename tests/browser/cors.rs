@@ -25,7 +25,7 @@ fn list() -> Upstream {
     })
 }
 
-/// What a script of the current page reads of an answer: status, body, and two of its fields; or the error.
+/// Parts of an answer that a script of the current page reads: status, body, and two of its fields; or the error.
 fn read(browser: &Browser, url: &str, options: &Value) -> Value {
     browser.script_until_done(&format!(
         "fetch({url:?}, {options}).then(async (answer) => done({{ status: answer.status, body: await answer.text(), \

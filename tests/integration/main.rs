@@ -34,7 +34,7 @@ mod pools;
 mod traces;
 mod proxies;
 
-// What it is made of.
+// Its parts.
 mod config;
 mod config_quota;
 mod config_redis;

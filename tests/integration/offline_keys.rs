@@ -208,7 +208,7 @@ fn wrong_id_or_taken_digest_is_refused_and_tells_nothing_of_others() {
                 assert_eq!(ids, [named, false], "{text}");
             }
         }
-        // What was refused has taken nothing.
+        // Refused requests have taken nothing.
         office.create(&own);
         assert_eq!((office.status(&own), office.status(&key)), (200, 200));
         let documented = Operation::RotateKey { key: key.id(), overlap: None, sha256: Some("0".repeat(64)) };

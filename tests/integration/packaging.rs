@@ -192,9 +192,9 @@ fn package_units_and_configurations_agree() {
     let package = package();
     let destinations: Vec<String> = assets(&package)
         .into_iter()
-        .map(|(source, destination)| match destination.ends_with('/') {
-            true => format!("/{destination}{}", source.rsplit('/').next().unwrap()),
-            false => format!("/{destination}"),
+        .map(|(source, destination)| {
+            let name = if destination.ends_with('/') { source.rsplit('/').next().unwrap() } else { "" };
+            format!("/{destination}{name}")
         })
         .collect();
     let conffiles = package.lines().find(|line| line.starts_with("conf-files")).unwrap();

@@ -64,7 +64,7 @@ const provider = new Provider(issuer, {
   },
   scopes: ['openid', 'email', 'profile', 'groups'],
   conformIdTokenClaims: !options.claims_in_id_token,
-  // What clients are registered with, so that what the metadata offer is what they can use.
+  // Algorithms that clients are registered with, so that what the metadata offer is what they can use.
   clientAuthMethods: clients.map((client) => client.token_endpoint_auth_method ?? 'client_secret_basic'),
   pkce: { required: () => true },
   features: { devInteractions: { enabled: true }, rpInitiatedLogout: { enabled: true } },

@@ -152,13 +152,13 @@ fn children(parent: u32) -> Vec<u32> {
     children
 }
 
-/// Whether a process of the demo is no copy of the demo any more.
+/// Returns whether a process of the demo is no copy of the demo any more.
 fn has_become_its_program(id: u32) -> bool {
     let words = fs::read_to_string(format!("/proc/{id}/cmdline")).unwrap_or_default();
     !words.is_empty() && words.split('\0').nth(1) != Some("demo")
 }
 
-/// Whether a process runs or is stopped, and has not ended.
+/// Returns whether a process runs or is stopped, and has not ended.
 fn is_running(id: u32) -> bool {
     stat(id).is_some_and(|(state, _)| state != 'Z')
 }

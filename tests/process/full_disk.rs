@@ -156,7 +156,7 @@ fn revoke_on_full_disk(disk: &SmallDisk, setup: &Setup) {
     let mut client = setup.client();
     assert!([&key, &bobs, &eves].iter().all(|key| client.get("/", key).status == 200));
     disk.fill();
-    // What is allocated already is used first.
+    // Space that is allocated already is used first.
     let refused =
         use_up_by(&mut client, &key, &format!("/{}", "x".repeat(1000))).expect("the journal is full at some time");
     assert_eq!((refused.status, refused.code().as_str(), disk.free()), (503, "audit_unavailable", 0));
@@ -171,7 +171,7 @@ fn revoke_on_full_disk(disk: &SmallDisk, setup: &Setup) {
     let mut gateway = start_on_full_disk(setup);
     let ready = Client::connect(setup.admin).get("/ready", "").status;
     assert!([200, 503].contains(&ready), "{ready}");
-    // What the start has given back, such as the index of a journal whose gateway was killed, is not needed.
+    // Space that the start has given back, such as the index of a journal whose gateway was killed, is not needed.
     disk.fill();
     for _ in 0..20 {
         setup.ok(&["org", "resume", "globex"]);

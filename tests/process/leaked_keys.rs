@@ -49,50 +49,15 @@ impl Installation {
 fn export(tag: OrgTag, oldest: &PlainKey) -> Vec<u8> {
     let (org, user) = (OrgId::generate(), UserId::generate());
     let created = clock::now().before(Duration::from_secs(200_000));
-    let record = Org {
-        id: org,
-        tag,
-        name: "acme".into(),
-        created,
-        suspended: false,
-        concurrent: None,
-        policy: state::OrgPolicy::default(),
-    };
+    let record = Org::new(org, tag, "acme", created);
     let permissions = vec!["org:admin".parse().unwrap()];
-    let email = "ada@example.com".into();
-    let owner = User {
-        id: user,
-        org,
-        email,
-        permissions,
-        created,
-        removed: None,
-        vouched_by: None,
-        withdrawn: None,
-        suspended: None,
-        responsible: None,
-    };
+    let owner = User { permissions, ..User::new(user, org, "ada@example.com", created) };
     let mut records = vec![StateRecord::Org(record)];
     records.push(StateRecord::User(Box::new(UserExport { user: owner, creation: None })));
     records.extend((0..KEYS).map(|number| {
         let id = if number == 0 { oldest.id() } else { KeyId::generate(tag).unwrap() };
         let digest = if number == 0 { oldest.digest() } else { KeyDigest::of(id.as_bytes()) };
-        let key = Key {
-            id,
-            org,
-            user,
-            name: format!("key {number}"),
-            imported: false,
-            session_quota_key: false,
-            created: Micros(created.0 + number as u64 * 1_000_000),
-            rotated: None,
-            previous_until: None,
-            revoked: None,
-            quota: None,
-            policy: None,
-            last_used: None,
-            uses: 0,
-        };
+        let key = Key::new(id, org, user, format!("key {number}"), Micros(created.0 + number as u64 * 1_000_000));
         let bucket = Bucket::full(Quota::DEFAULT, created);
         let quota = Quota::DEFAULT;
         let export = KeyExport {

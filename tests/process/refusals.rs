@@ -185,7 +185,7 @@ fn soak(seconds: u64) {
     assert_counts(&attack, &seen, 0);
     let (bytes, took) = (attack.journal_bytes(), begun.elapsed().as_secs());
     println!("{seen:?} refusals in {took} s: {bytes} bytes of journal");
-    // What the slots and the index have at least, and the share of the time.
+    // The least that the slots and the index have, and the share of the time.
     let bound = 1_000_000 + MAX_BYTES * (took + 2) / 1800;
     assert!(bytes < bound.min(MAX_BYTES), "{bytes} bytes of journal in {took} s");
 }

@@ -119,7 +119,7 @@ fn check(setups: &[Setup], upstream: &Upstream, server: &Postgresql, answered: u
     assert!(seen.len() >= answered, "every answer came from the upstream");
     let missing = seen.iter().filter(|id| !found.contains_key(**id)).count();
     assert_eq!(missing, 0, "of {} forwarded requests have no row", seen.len());
-    // What the upstream did not get was not forwarded: its gateway was killed before.
+    // Requests that the upstream did not get were not forwarded: its gateway was killed before.
     assert!(found.iter().all(|(id, (_, outcome, _))| seen.contains(id) || *outcome == "aborted"));
     let mut by_client: BTreeMap<&str, usize> = BTreeMap::new();
     received.iter().for_each(|request| *by_client.entry(request.header("x-key-id").unwrap()).or_default() += 1);

@@ -66,12 +66,11 @@ async fn serve(address: SocketAddr, ids: std::fs::File, is_http2: bool) {
                     }
                 }};
             }
-            match is_http2 {
-                true => {
-                    let builder = http2::Builder::new(TokioExecutor::new());
-                    serve!(builder.serve_connection(TokioIo::new(stream), service));
-                }
-                false => serve!(http1::Builder::new().serve_connection(TokioIo::new(stream), service)),
+            if is_http2 {
+                let builder = http2::Builder::new(TokioExecutor::new());
+                serve!(builder.serve_connection(TokioIo::new(stream), service));
+            } else {
+                serve!(http1::Builder::new().serve_connection(TokioIo::new(stream), service));
             }
             drop(stopped);
         });

@@ -108,7 +108,7 @@ impl Client {
         self.stream.get_ref().shutdown(std::net::Shutdown::Write).unwrap();
     }
 
-    /// Whether bytes or the end of the connection arrive within this time.
+    /// Returns whether bytes or the end of the connection arrive within this time.
     pub fn hears_within(&mut self, time: Duration) -> bool {
         self.stream.get_ref().set_read_timeout(Some(time)).unwrap();
         let heard = self.stream.fill_buf().map(|_| ());
@@ -130,7 +130,7 @@ impl Client {
         rest
     }
 
-    /// Whether the peer has closed the connection.
+    /// Returns whether the peer has closed the connection.
     pub fn is_closed(&mut self) -> bool {
         matches!(self.stream.fill_buf(), Ok([]))
             || self.stream.get_ref().take_error().is_ok_and(|error| error.is_some())

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Whether `KEYGATE_STRICT` is set. Without it no test asserts how fast anything is, because a busy machine makes every
-/// time longer.
+/// Returns whether `KEYGATE_STRICT` is set. Without it no test asserts how fast anything is, because a busy machine
+/// makes every time longer.
 pub fn is_strict() -> bool {
     std::env::var_os("KEYGATE_STRICT").is_some()
 }

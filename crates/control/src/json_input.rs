@@ -2,6 +2,8 @@
 //!
 //! - Unknown input is refused and named, never ignored: a misspelt parameter must not count as an absent one.
 
+use std::str::FromStr;
+
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use percent_encoding::percent_decode_str;
@@ -78,6 +80,17 @@ pub(crate) fn decode(segment: &str) -> Option<String> {
     percent_decode_str(segment).decode_utf8().ok().map(Into::into)
 }
 
+/// An id in a segment of a path; none when the segment has another form.
+pub(crate) fn decode_id<T: FromStr>(segment: &str) -> Option<T> {
+    decode(segment)?.parse().ok()
+}
+
+/// The value of a parameter that is true or false; none when it is absent.
+pub(crate) fn boolean(request: &ControlRequest, name: &str) -> Result<Option<bool>, InputError> {
+    let parse = |text: &str| text.parse().map_err(|_| InputError::Query(format!("`{name}` must be true or false")));
+    request.parameter(name).map(parse).transpose()
+}
+
 /// Refuses parameters that the route does not accept, and those that are given twice.
 pub(crate) fn check_query(request: &ControlRequest, accepted: &[&str]) -> Result<(), InputError> {
     for (at, (name, _)) in request.query.iter().enumerate() {
@@ -103,17 +116,13 @@ pub(crate) fn page_query(request: &ControlRequest) -> Result<PageQuery, InvalidP
 pub(crate) fn use_filter(request: &ControlRequest) -> Result<UseFilter, InputError> {
     Ok(UseFilter {
         outcome: request.parameter("outcome").map(outcome).transpose()?,
-        refused: request.parameter("refused").map(boolean).transpose()?,
+        refused: boolean(request, "refused")?,
     })
 }
 
 fn outcome(text: &str) -> Result<Outcome, InputError> {
     let names = || Outcome::all().map(Outcome::name).collect::<Vec<_>>().join(", ");
     Outcome::from_name(text).ok_or_else(|| InputError::Query(format!("`outcome` must be one of {}", names())))
-}
-
-fn boolean(text: &str) -> Result<bool, InputError> {
-    text.parse().map_err(|_| InputError::Query("`refused` must be true or false".into()))
 }
 
 /// Parses a body that may be absent.

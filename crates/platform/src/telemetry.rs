@@ -8,7 +8,6 @@
 
 mod lines;
 mod log_queue;
-mod panic_log;
 mod fatal_signals;
 pub mod syslog_message;
 mod observer;
@@ -16,7 +15,9 @@ mod request_facts;
 pub mod access_log;
 pub mod trace;
 
+use std::backtrace::{Backtrace, BacktraceStatus};
 use std::fmt;
+use std::panic::PanicHookInfo;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -38,6 +39,8 @@ pub const LEVEL_VARIABLE: &str = "KEYGATE_LOG";
 const HTTP2_TARGET: &str = "h2";
 /// Time for the last lines to be written when the process ends.
 const FLUSH_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for the line of a panic to be written before the thread unwinds, or the process aborts.
+const PANIC_FLUSH_TIMEOUT: Duration = Duration::from_millis(250);
 
 /// Settings of the logs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -147,7 +150,7 @@ fn start(settings: Settings, queue: Option<LogQueue>, metrics: LogMetrics) -> Lo
     };
     let logs = LogHandle { set_filter: Some(set_filter), queue, metrics };
     if set.is_ok() {
-        panic_log::install(logs.clone());
+        log_panics(logs.clone());
     }
     // Only now can the warning be logged.
     if set.is_ok() && ignored {
@@ -198,6 +201,32 @@ fn quiet_http2(filter: EnvFilter, directives: &str) -> EnvFilter {
 fn is_bare_target(directive: &str) -> bool {
     let word = |c: char| c.is_alphanumeric() || c == '_' || c == ':';
     directive.chars().all(word) && directive.parse::<LevelFilter>().is_err()
+}
+
+/// Has panics be logged: one of any thread leaves a line, also when the process ends by it at once.
+fn log_panics(logs: LogHandle) {
+    let before = std::panic::take_hook();
+    std::panic::set_hook(Box::new(move |info| {
+        if tracing::enabled!(tracing::Level::ERROR) {
+            log_panic(info);
+            // A second panic of the thread aborts the process.
+            logs.flush_within(PANIC_FLUSH_TIMEOUT);
+        } else {
+            // The operator's filter has no place for it.
+            before(info);
+        }
+    }));
+}
+
+fn log_panic(info: &PanicHookInfo<'_>) {
+    let thread = std::thread::current();
+    let thread = thread.name().unwrap_or("unnamed");
+    let place = info.location().map(ToString::to_string);
+    let panic = info.payload_as_str().unwrap_or("without a message");
+    // Only when RUST_BACKTRACE asks for it.
+    let backtrace = Backtrace::capture();
+    let backtrace = (backtrace.status() == BacktraceStatus::Captured).then(|| backtrace.to_string());
+    tracing::error!(thread, place, panic, backtrace, "a thread has panicked: report this line");
 }
 
 #[cfg(test)]

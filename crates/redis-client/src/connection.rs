@@ -30,7 +30,8 @@ const BUFFER: usize = 8 * 1024;
 #[derive(Clone)]
 pub(super) struct Connection(Arc<Shared>);
 
-/// State that the handles share with the task.
+/// State that the handles share with the task. A drop of the last handle ends nothing: its commands are still sent, and
+/// their replies taken off the wire.
 #[derive(Default)]
 struct Shared {
     queue: Mutex<Queue>,
@@ -40,9 +41,12 @@ struct Shared {
 /// Commands to be written, and replies to come.
 #[derive(Default)]
 struct Queue {
+    /// Added by the handles, taken by the task.
     commands: Vec<u8>,
-    /// In the order of their commands, those that are not written yet among them.
+    /// In the order of their commands, those that are not written yet among them. Answered by the task; at its drop
+    /// they are dropped, which tells their callers that the replies are lost.
     awaited: VecDeque<oneshot::Sender<RedisResult<Value>>>,
+    /// Set by the task, once.
     has_ended: bool,
 }
 
@@ -182,6 +186,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<S> {
         let mut queue = self.shared.queue();
         while let Some((reply, length)) = self.scanner.decode(&self.received[self.begin..self.end])? {
             self.begin += length;
+            debug_assert!(self.begin <= self.end, "a reply is among the bytes that were received");
             let caller = queue.awaited.pop_front().ok_or_else(malformed)?;
             // An error says that the caller has gone.
             let _ = caller.send(Ok(reply));
@@ -219,7 +224,10 @@ impl<S: AsyncRead + AsyncWrite + Unpin> ConnectionTask<S> {
             }
             match ready!(Pin::new(&mut self.stream).poll_write(cx, &self.writing[self.written..])) {
                 Ok(0) => return Poll::Ready(closed()),
-                Ok(count) => self.written += count,
+                Ok(count) => {
+                    self.written += count;
+                    debug_assert!(self.written <= self.writing.len(), "no more is written than there is");
+                }
                 Err(error) => return Poll::Ready(error.into()),
             }
             self.needs_flush = true;

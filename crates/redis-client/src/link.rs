@@ -142,7 +142,8 @@ impl ServerLink {
             Ok(replies) => replies.into_iter().skip(usize::from(request.asking)),
             Err(error) => return self.classify_reply(number, Err(error)).map(|reply| (reply, 0)),
         };
-        let reply = self.classify_reply(number, Ok(replies.next().unwrap_or(Value::Nil)))?;
+        let reply = replies.next().expect("there is a reply to each command");
+        let reply = self.classify_reply(number, Ok(reply))?;
         let replicas = match replies.next() {
             Some(Value::Int(replicas)) => u32::try_from(replicas).unwrap_or_default(),
             _ => 0,

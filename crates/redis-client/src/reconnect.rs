@@ -1,4 +1,5 @@
-//! Reconnection: the task of a link connects, watches the connection, and reconnects with back-off.
+//! Reconnection: the task of a link connects, watches the connection, and reconnects with back-off and jitter: gateways
+//! that come back together after an outage (thundering herd) are spread over time.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

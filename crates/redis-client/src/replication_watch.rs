@@ -38,7 +38,7 @@ pub async fn watch_replication(client: Arc<ClientShared>) {
         let looks = client.live_links().servers().into_iter().map(|run_id| look(run_id, &client));
         let found: Vec<Look> = join_all(looks).await.into_iter().flatten().collect();
         found.iter().for_each(|look| note_eviction(look, &mut evicting));
-        // What a replica would evict it is sent by its primary.
+        // A replica evicts nothing by itself: its primary sends it what was evicted.
         let evicts = found.iter().any(|look| look.replication.is_primary && look.eviction.is_some());
         let replications: Vec<Replication> = found.into_iter().map(|look| look.replication).collect();
         let status = summarize(&replications, evicts);

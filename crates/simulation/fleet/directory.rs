@@ -92,15 +92,7 @@ impl Org {
     pub fn exported(&self) -> state::Org {
         let name = self.tag.as_str().to_owned();
         let concurrent = Some(self.limit);
-        state::Org {
-            id: self.id,
-            tag: self.tag,
-            name,
-            created: Micros(1),
-            suspended: false,
-            concurrent,
-            policy: state::OrgPolicy::default(),
-        }
+        state::Org { concurrent, ..state::Org::new(self.id, self.tag, name, Micros(1)) }
     }
 }
 
@@ -108,37 +100,15 @@ impl Key {
     /// As its record has it.
     pub fn exported(&self, org: &Org) -> state::Key {
         state::Key {
-            id: self.id,
-            org: org.id,
-            user: self.user,
-            name: "key".to_owned(),
-            imported: false,
-            session_quota_key: false,
-            created: Micros(1),
-            rotated: None,
-            previous_until: None,
-            revoked: None,
             quota: Some(self.quota),
             policy: self.concurrent.map(|_| Box::new(KeyPolicy { concurrent: self.concurrent, ..Default::default() })),
-            last_used: None,
-            uses: 0,
+            ..state::Key::new(self.id, org.id, self.user, "key", Micros(1))
         }
     }
 
     /// Its user, as the record has it.
     pub fn user_exported(&self, org: &Org) -> state::User {
-        state::User {
-            id: self.user,
-            org: org.id,
-            email: "user@example.com".to_owned(),
-            permissions: Vec::new(),
-            created: Micros(1),
-            removed: None,
-            vouched_by: None,
-            withdrawn: None,
-            suspended: None,
-            responsible: None,
-        }
+        state::User::new(self.user, org.id, "user@example.com", Micros(1))
     }
 }
 

@@ -21,7 +21,7 @@ pub struct Process {
     pub start: u32,
 }
 
-/// What happens at a time.
+/// Event at a time.
 #[derive(Debug)]
 pub enum Event {
     /// The next request of a client arrives.
@@ -154,7 +154,7 @@ pub struct Command {
     pub pending: Option<Pending>,
 }
 
-/// What the server runs.
+/// Command that the server runs.
 pub enum Call {
     Script {
         script: Script,
@@ -188,7 +188,7 @@ pub enum Answer {
     Refused,
 }
 
-/// What the gateway does with a reply.
+/// Purpose of a command: the gateway's use of its reply.
 pub enum Pending {
     Read { request: u64 },
     Decide(Box<PendingDecide>),

@@ -195,7 +195,7 @@ impl World {
         self.queue.add(self.now + pause, Event::Promote(shard));
     }
 
-    /// What the replica lacks: uses may be admitted once more, and revocations are undone.
+    /// Counts what the replica lacks: uses may be admitted once more, and revocations are undone.
     fn count_losses(&mut self, shard: usize) {
         let server = &self.shards[shard];
         for (number, key) in self.directory.keys.iter().enumerate() {

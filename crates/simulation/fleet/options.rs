@@ -87,7 +87,7 @@ impl Options {
     /// Reads the command line.
     ///
     /// # Errors
-    /// What is wrong with it.
+    /// The text says which argument is wrong.
     pub fn parse(mut self, arguments: impl Iterator<Item = String>) -> Result<Self, String> {
         let mut arguments = arguments;
         while let Some(argument) = arguments.next() {

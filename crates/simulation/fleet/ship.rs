@@ -49,7 +49,7 @@ impl Shipper {
     }
 
     /// Opens the journal at a position. Returns whether it no longer has the last lines before it; it is read from its
-    /// beginning then. As `crates/journal/src/audit/read/stream_start.rs`, of one segment.
+    /// beginning then. As `crates/journal/src/audit/read/stream.rs`, of one segment.
     fn open(&mut self, journal: &Journal, disk: &Disk, at: StreamPosition) -> bool {
         self.join = RecordJoin::from_start((self.kind == SinkKind::Table).then_some(OPEN_AFTER));
         let last_line = disk.bytes().get(at.last_line as usize..at.offset as usize);

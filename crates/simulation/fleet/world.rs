@@ -62,7 +62,7 @@ pub struct World {
     pub counts: Counts,
 }
 
-/// What happened how often.
+/// Numbers of the events of each kind.
 #[derive(Default, Debug)]
 pub struct Counts {
     pub events: u64,

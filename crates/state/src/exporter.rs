@@ -196,15 +196,7 @@ mod tests {
             let id = OrgId::generate();
             let tag = OrgTag::generate().unwrap();
             expected.push(id.to_string());
-            imports.push(Import::Org(Org {
-                id,
-                tag,
-                name: name.into(),
-                created,
-                suspended: false,
-                concurrent: None,
-                policy: crate::OrgPolicy::default(),
-            }));
+            imports.push(Import::Org(Org::new(id, tag, name, created)));
         }
         let users: Vec<Import> = imports.iter().flat_map(|import| users_of(import, 2 * CHUNK + 1)).collect();
         expected.extend(users.iter().filter_map(|import| match import {
@@ -229,18 +221,7 @@ mod tests {
 
     fn users_of(org: &Import, count: usize) -> Vec<Import> {
         let Import::Org(Org { id: org, tag, .. }) = *org else { panic!("an organization") };
-        let user = |number| User {
-            id: UserId::generate(),
-            org,
-            email: format!("{number}@example.com"),
-            permissions: Vec::new(),
-            created: Micros(1),
-            removed: None,
-            vouched_by: None,
-            withdrawn: None,
-            suspended: None,
-            responsible: None,
-        };
+        let user = |number| User::new(UserId::generate(), org, format!("{number}@example.com"), Micros(1));
         (0..count).map(|number| Import::User { tag, user: user(number), creation: None }).collect()
     }
 }

@@ -29,6 +29,13 @@ pub struct Org {
     pub policy: OrgPolicy,
 }
 
+impl Org {
+    /// A new organization, with the configured limit and without a policy.
+    pub fn new(id: OrgId, tag: OrgTag, name: impl Into<String>, created: Micros) -> Self {
+        Self { id, tag, name: name.into(), created, suspended: false, concurrent: None, policy: OrgPolicy::default() }
+    }
+}
+
 /// A user of one organization.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct User {
@@ -58,6 +65,22 @@ pub struct User {
 }
 
 impl User {
+    /// A new person without permissions, whom no provider vouches for.
+    pub fn new(id: UserId, org: OrgId, email: impl Into<String>, created: Micros) -> Self {
+        Self {
+            id,
+            org,
+            email: email.into(),
+            permissions: Vec::new(),
+            created,
+            removed: None,
+            vouched_by: None,
+            withdrawn: None,
+            suspended: None,
+            responsible: None,
+        }
+    }
+
     /// Returns true for the account of a service, false for a person.
     pub fn is_service(&self) -> bool {
         self.responsible.is_some()
@@ -105,4 +128,26 @@ pub struct Key {
     pub last_used: Option<Micros>,
     /// Number of admitted uses.
     pub uses: u64,
+}
+
+impl Key {
+    /// A new key, which was never used, with the configured quota and without a policy.
+    pub fn new(id: KeyId, org: OrgId, user: UserId, name: impl Into<String>, created: Micros) -> Self {
+        Self {
+            id,
+            org,
+            user,
+            name: name.into(),
+            imported: false,
+            session_quota_key: false,
+            created,
+            rotated: None,
+            previous_until: None,
+            revoked: None,
+            quota: None,
+            policy: None,
+            last_used: None,
+            uses: 0,
+        }
+    }
 }

@@ -6,7 +6,6 @@
 
 mod document;
 mod flaws;
-mod file;
 mod plan;
 mod org_policy_step;
 mod user_step;
@@ -15,10 +14,11 @@ mod rule_step;
 mod org_users;
 mod present;
 
-use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
-use std::path::PathBuf;
+use std::fs::File;
+use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
+use std::path::{Path, PathBuf};
 
-use anyhow::anyhow;
+use anyhow::{Context as _, anyhow, bail};
 use serde_json::json;
 
 use self::document::Document;
@@ -32,6 +32,9 @@ use super::remote::RemoteArgs;
 use super::show::Format;
 use super::{CliError, ExitStatus, output};
 use domain::counted::Counted;
+
+/// Bytes of a file at most: some two hundred thousand keys with their users.
+const MAX_FILE: u64 = 64 << 20;
 
 /// Arguments of `keygate apply`.
 #[derive(Debug, clap::Args)]
@@ -53,7 +56,7 @@ pub(super) struct Args {
 
 impl Args {
     pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
-        let document = file::read(&self.file).map_err(|error| CliError::new(ExitStatus::Usage, error))?;
+        let document = read_document(&self.file).map_err(|error| CliError::new(ExitStatus::Usage, error))?;
         control::with_server(installation, async |server| self.apply(server, &document).await)
     }
 
@@ -117,6 +120,26 @@ impl Args {
         let refused = || CliError::new(ExitStatus::Failed, anyhow!("nothing was changed"));
         if answer.trim() == "yes" { Ok(()) } else { Err(refused()) }
     }
+}
+
+/// Reads a file; `-` is standard input. It is refused whole when anything in it is wrong.
+fn read_document(path: &Path) -> anyhow::Result<Document> {
+    let mut text = String::new();
+    let name = path.display();
+    let read = if path == Path::new("-") {
+        io::stdin().lock().take(MAX_FILE + 1).read_to_string(&mut text)
+    } else {
+        File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text))
+    };
+    let length = read.with_context(|| format!("{name}: cannot be read"))?;
+    if length as u64 > MAX_FILE {
+        bail!("{name}: is larger than {} MiB; split it", MAX_FILE >> 20);
+    }
+    let (mut document, outline) = Document::parse(&text).map_err(|error| anyhow!("{name}: {}", Escaped(error)))?;
+    let flaws = flaws::find(&document, &outline);
+    let lines = flaws.iter().map(|flaw| format!("{name}:{}:{}: {}", flaw.at.line, flaw.at.column, flaw.what));
+    document.normalize();
+    if flaws.is_empty() { Ok(document) } else { Err(anyhow!("{}", lines.collect::<Vec<_>>().join("\n"))) }
 }
 
 /// Performs the operations of a step; after an error, with the number of those that were done.

@@ -29,7 +29,7 @@ pub(super) struct Step {
     pub(super) name: String,
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) changes: Vec<FieldChange>,
-    /// Why a conflict is one.
+    /// Reason of a conflict.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
     /// The operations that the step performs, in this order.

@@ -22,7 +22,7 @@ pub(super) fn check(spec: &KeySpec) -> Result<(), InvalidKeyPolicy> {
 pub(super) fn beyond_user<'a>(spec: &'a KeySpec, key: Option<&Key>, of_user: &[Permission]) -> Option<&'a Permission> {
     let present = key.and_then(|key| key.policy.permissions.as_deref());
     let wanted = spec.permissions.as_ref()?.as_deref()?;
-    // What stays as it is is not set again: the user may have lost it since.
+    // Permissions that stay as they are are not set again: the user may have lost it since.
     let changes = present.is_none_or(|present| present != sorted(wanted));
     wanted.iter().find(|permission| changes && !of_user.contains(permission))
 }

@@ -17,7 +17,7 @@ pub(super) const SOCKET: &str = "admin.sock";
 /// Checks that the directory is missing, or has nothing in it that a gateway there would use. Other files may be there.
 ///
 /// # Errors
-/// What is there, and what to do.
+/// The text says what is there, and what to do.
 pub(super) fn check_free(dir: &Path) -> anyhow::Result<()> {
     if fs::metadata(dir).is_ok_and(|found| !found.is_dir()) {
         bail!("{} is not a directory; choose another name with --dir", dir.display());

@@ -66,7 +66,7 @@ impl History {
         }
     }
 
-    /// What the view of a gateway must show, newest first.
+    /// Records that the view of a gateway must show, newest first.
     fn expected(&self, gateway: usize) -> Vec<Record> {
         self.gateways[gateway].settle();
         let others = (0..GATEWAYS).filter(|other| *other != gateway).flat_map(|other| self.shipped[other].clone());

@@ -94,7 +94,7 @@ fn changes_are_shown_with_their_old_values_and_applied_through_a_gateway() {
     });
 }
 
-/// What the operations would refuse, each behind its line.
+/// Flaws that the operations would refuse, each behind its line.
 const REFUSED: &str = "organizations:
   - name: acme
     concurrent: 0

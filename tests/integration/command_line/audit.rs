@@ -77,7 +77,7 @@ fn text_of_users_cannot_control_the_terminal() {
     }
     let records = installation.json("audit list")["records"].clone();
     assert!(records[0]["user_agent"].as_str().unwrap().starts_with("agent"), "{records}");
-    // What the operator types comes back in the error.
+    // The operator's input comes back in the error.
     let unknown = installation.run("org show a\u{1b}[2K\u{9b}b");
     assert!(unknown.code == 1 && unknown.err.contains("`a\\u{1b}[2K\\u{9b}b`"), "{unknown:?}");
 }

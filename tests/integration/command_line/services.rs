@@ -141,7 +141,7 @@ fn services_are_in_exports_and_persons_have_no_more_than_before() {
     let target = Installation::new();
     target.ok(&format!("state import {}", file.display()));
     assert_eq!(target.service_row()[..5], installation.service_row()[..5]);
-    // What the target has stays.
+    // Records that the target has stay.
     target.ok("user reassign --org acme nightly --responsible bob@example.com");
     let again = target.run(&format!("state import {}", file.display()));
     assert!(again.out.contains("responsible") || again.err.contains("responsible"), "{again:?}");

@@ -29,7 +29,7 @@ fn requests_of_a_person_are_limited() {
     assert!(String::from_utf8(page.body).unwrap().contains("Too many requests"));
     assert!((setup.gateway.metric("keygate_dashboard_rate_limited_total") - 3.0).abs() < 0.5);
     assert_eq!(bob.get("/keys").status, 200, "another person is not limited");
-    // Who has used up the bucket of a person cannot keep them from revoking.
+    // A bucket that others have used up does not keep a person from revoking.
     for what in ["disable", "revoke"] {
         assert_eq!(ada.send("POST", &format!("/keys/{key}/{what}"), None).status, 200, "{what}");
     }

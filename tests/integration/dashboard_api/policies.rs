@@ -220,7 +220,7 @@ fn selected_keys_are_changed_together_and_each_is_in_the_audit() {
     }
 }
 
-/// Where a program would fail for good, one click is not enough.
+/// One click is not enough for a change by which a program would fail for good.
 #[test]
 fn revocation_of_selected_keys_in_use_is_confirmed_by_their_number() {
     let setup = Setup::new();

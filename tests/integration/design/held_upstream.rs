@@ -23,7 +23,7 @@ struct Released {
     all: bool,
 }
 
-/// What became of a request.
+/// Outcome of a request.
 pub(super) enum Sent {
     /// The upstream has it; the client waits.
     Forwarded(Client),

@@ -15,7 +15,7 @@ pub(super) struct Records {
     seen: RefCell<Vec<(String, Vec<f64>)>>,
 }
 
-/// What they have at one moment.
+/// Their records at one moment.
 pub(super) struct Numbers {
     /// Tokens at the last write of the bucket, which was in this second.
     pub(super) tokens: f64,

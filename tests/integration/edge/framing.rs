@@ -5,65 +5,9 @@ use crate::support::{Client, Gateway, Upstream, head};
 
 use super::{PLENTY, all_is_given_back, echo, serves};
 
-const FIELDS: [&str; 35] = [
-    "Transfer-Encoding: ,chunked\r\n",
-    "Transfer-Encoding: chunked, chunked\r\n",
-    "Transfer-Encoding: chunked,\r\n",
-    "Transfer-Encoding: gzip, chunked\r\n",
-    "Transfer-Encoding: identity\r\n",
-    "Transfer-Encoding: \"chunked\"\r\n",
-    "Transfer-Encoding: chunked;q=1\r\n",
-    "Transfer-Encoding: xchunked\r\n",
-    "Transfer-Encoding: \u{b}chunked\r\n",
-    "Transfer-Encoding:\r\n",
-    "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
-    "Transfer-Encoding: chunked\r\nContent-Length: 3\r\n",
-    "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n",
-    "Content-Length: 3\r\nContent-Length: 3\r\n",
-    "Content-Length: 3, 3\r\n",
-    "Content-Length: +3\r\n",
-    "Content-Length: -3\r\n",
-    "Content-Length: 0x3\r\n",
-    "Content-Length: 3 3\r\n",
-    "Content-Length:\r\n",
-    "Content-Length: 18446744073709551614\r\n",
-    "Content-Length: 18446744073709551615\r\n",
-    "Content-Length: 18446744073709551616\r\n",
-    "Content-Length : 3\r\n",
-    " Content-Length: 3\r\n",
-    "X: 1\r\n Content-Length: 3\r\n",
-    "X: 1\r\n\tfolded\r\n",
-    "X: 1\nContent-Length: 3\r\n",
-    "X: 1\rContent-Length: 3\r\n",
-    "X: \0\r\n",
-    "X: \u{7f}\r\n",
-    "X\r\n",
-    ": 1\r\n",
-    "X Y: 1\r\n",
-    "X\u{e4}: 1\r\n",
-];
+const FIELDS: [&str; 35] = include!("../../../crates/edge/src/transport/http1/refused_fields.in");
 
-const LINES: [&str; 19] = [
-    "GET /\r\n",
-    "GET  / HTTP/1.1\r\n",
-    "GET / HTTP/1.1 \r\n",
-    "GET / HTTP/1.2\r\n",
-    "GET / HTTP/2.0\r\n",
-    "GET / http/1.1\r\n",
-    "GET\t/ HTTP/1.1\r\n",
-    " GET / HTTP/1.1\r\n",
-    "G(T / HTTP/1.1\r\n",
-    "GET /a#b HTTP/1.1\r\n",
-    "GET /a\"b HTTP/1.1\r\n",
-    "GET /\u{e4} HTTP/1.1\r\n",
-    "GET /a\u{1}b HTTP/1.1\r\n",
-    "GET * HTTP/1.1\r\n",
-    "GET / HTTP/1.1\n",
-    "\n",
-    "\r\n\r\n\r\n",
-    "AAAAAAAAAAAAAAAAAAAAAAAAA / HTTP/1.1\r\n",
-    "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n",
-];
+const LINES: [&str; 19] = include!("../../../crates/edge/src/transport/http1/refused_lines.in");
 
 const CHUNKS: [&str; 17] = [
     "3\nabc\r\n0\r\n\r\n",

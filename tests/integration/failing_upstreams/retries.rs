@@ -78,7 +78,7 @@ fn request_goes_to_another_endpoint_for_each_reason() {
         assert!(ids(&failing).is_subset(&ids(&good)), "{reason}: the ids are the same");
         assert_eq!(retries(&gateway, reason), (REQUESTS / 2) as f64);
         assert_eq!(gateway.metric("keygate_upstream_retries_total{upstream=\"default\"}"), (REQUESTS / 2) as f64);
-        // What broke one connection may have broken all: a retry has one of its own. A status breaks none.
+        // The cause that broke one connection may have broken all: a retry has one of its own. A status breaks none.
         let is_broken = reason == "broken";
         assert_eq!(good.connections() >= REQUESTS / 2, is_broken, "{reason}: {} connections", good.connections());
         let again = good
@@ -235,15 +235,14 @@ fn small_bodies_are_sent_again_whole() {
             let body: Vec<u8> = (0..100 * 1024_u32).map(|number| (number % 251) as u8).collect();
             let before = failing.count();
             for number in 0..REQUESTS {
-                let response = match number % 4 < 2 {
-                    true => client.request(method, path, &key, &[], &body),
-                    false => {
-                        client.send(head(method, path, &key, &[("Transfer-Encoding", "chunked")], 0));
-                        for piece in body.chunks(7000) {
-                            client.send(format!("{:x}\r\n", piece.len())).send(piece).send("\r\n");
-                        }
-                        client.send("0\r\n\r\n").response()
+                let response = if number % 4 < 2 {
+                    client.request(method, path, &key, &[], &body)
+                } else {
+                    client.send(head(method, path, &key, &[("Transfer-Encoding", "chunked")], 0));
+                    for piece in body.chunks(7000) {
+                        client.send(format!("{:x}\r\n", piece.len())).send(piece).send("\r\n");
                     }
+                    client.send("0\r\n\r\n").response()
                 };
                 assert_eq!(response.status, 200, "{method}");
             }

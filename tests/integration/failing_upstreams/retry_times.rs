@@ -156,9 +156,12 @@ fn exhaustion_of_the_budget_and_its_recovery_are_logged_once_each() {
     let is_broken = Arc::new(AtomicBool::new(true));
     let upstreams = [(); 3].map(|()| {
         let is_broken = Arc::clone(&is_broken);
-        Upstream::answering(move |_, stream| match is_broken.load(Ordering::SeqCst) {
-            true => drop(stream.shutdown(Shutdown::Both)),
-            false => drop(stream.write_all(OK)),
+        Upstream::answering(move |_, stream| {
+            if is_broken.load(Ordering::SeqCst) {
+                drop(stream.shutdown(Shutdown::Both));
+            } else {
+                drop(stream.write_all(OK));
+            }
         })
     });
     let endpoints = upstreams.each_ref().map(|upstream| format!("http://{}", upstream.address));

@@ -73,9 +73,10 @@ impl Checked {
             let is_check = request.uri().path() == "/health";
             let host = request.headers().get("host").map(|host| host.to_str().unwrap().to_owned());
             let authority = host.unwrap_or_else(|| request.uri().authority().unwrap().to_string());
-            match is_check {
-                true => log.lock().unwrap().push((request.version(), authority)),
-                false => drop(counted.fetch_add(1, Ordering::SeqCst)),
+            if is_check {
+                log.lock().unwrap().push((request.version(), authority));
+            } else {
+                counted.fetch_add(1, Ordering::SeqCst);
             }
             let status = if is_check && !well.load(Ordering::SeqCst) { 503 } else { 204 };
             std::future::ready(Ok::<_, Infallible>(

@@ -8,7 +8,7 @@ use super::files;
 /// Longest line, in characters.
 const COLUMNS: usize = 120;
 /// Folders with code.
-const CODE: [&str; 6] = ["src", "crates", "tests", "benches", "fuzz/src", "deploy"];
+pub(super) const CODE: [&str; 6] = ["src", "crates", "tests", "benches", "fuzz/src", "deploy"];
 
 #[test]
 fn lines_end_at_120_columns() {

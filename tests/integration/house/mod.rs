@@ -1,6 +1,7 @@
 //! The house: what the compiler cannot hold. The walls between crates are in their `Cargo.toml`.
 
 mod columns;
+mod style;
 
 use std::fs;
 use std::path::{Path, PathBuf};

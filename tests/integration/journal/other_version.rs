@@ -49,7 +49,7 @@ fn journal_of_another_version_is_refused_and_left_as_it_is() {
     }
 }
 
-/// What another process has written since a hand-over, in another version, is left to the keygate of that version.
+/// Lines that another process has written since a hand-over, in another version, are left to a keygate of that one.
 #[test]
 fn spool_of_another_version_is_refused() {
     let directory = TempDir::new().unwrap();

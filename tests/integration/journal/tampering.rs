@@ -295,7 +295,7 @@ fn is_same(original: &Settings, copy: &Settings) -> bool {
     files(original) == files(copy)
 }
 
-/// What the check without a checkpoint cannot find: the reason for checkpoints.
+/// Changes that the check without a checkpoint cannot find: the reason for checkpoints.
 #[test]
 fn rewritten_journal_is_right_but_for_its_checkpoints() {
     let journal = Journal::new(true);

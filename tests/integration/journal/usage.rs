@@ -171,7 +171,7 @@ fn usage_equals_a_count_over_all_records_with_any_index() {
     assert!(check(&settings, now) > 100);
     open.drain(1..).for_each(|entry| entry.close(END));
     block_on(journal.close());
-    // What is open belongs to a gateway that was killed.
+    // The open uses belong to a gateway that was killed.
     std::mem::forget(open);
     check(&settings, now);
     damage_index(&settings);

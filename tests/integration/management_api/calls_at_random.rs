@@ -4,7 +4,7 @@ use serde_json::{Value, json};
 
 use crate::support::{Random, Response};
 
-/// What there is to know of an organization.
+/// Facts of an organization.
 #[derive(Default)]
 pub struct Known {
     pub name: String,

@@ -100,6 +100,16 @@ pub(super) async fn on_redis(urls: &[String]) -> State {
     Installation::moving_to(&quoted, "").target().await
 }
 
+/// Runs a test on an embedded state, and on one in Redis.
+pub(super) fn on_both(test: impl AsyncFn(State)) {
+    let (directory, redis) = (Directory::new(), Redis::start());
+    runtime().block_on(async {
+        for state in [directory.open(), on_redis(&[redis.url()]).await] {
+            test(state).await;
+        }
+    });
+}
+
 /// Asserts that a file comes back as it was after an import into an empty state, and that a second import changes
 /// nothing.
 pub(super) async fn assert_round_trip(file: &[u8], state: &State) {
@@ -220,8 +230,7 @@ fn key_with_many_former_digests_takes_several_lines() {
     runtime().block_on(async {
         let source = directory.open();
         let mut maker = RecordMaker::new(&source);
-        let org = maker.org("acme").await;
-        let user = maker.user(&org, "ada@example.com").await;
+        let (org, user) = maker.org_with_user().await;
         let (key, _) = maker.key(&org, user, "rotated").await;
         for number in 0..2100_u32 {
             let digest = domain::key::KeyDigest::of(&number.to_le_bytes());

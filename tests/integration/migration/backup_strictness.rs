@@ -94,7 +94,7 @@ fn new_file_makes_an_old_state_as_strict() {
         }
         let State::Embedded(_) = &targets[0] else { unreachable!() };
         drop(targets);
-        // What was merged is in the file, not in memory alone.
+        // The merged records are in the file, not in memory alone.
         assert_same_records(&new, &export(&old_directory.open()).await);
     });
 }
@@ -105,8 +105,7 @@ fn fields_without_a_stricter_side_stay_and_are_reported() {
     runtime().block_on(async {
         let source = directory.open();
         let mut maker = RecordMaker::new(&source);
-        let org = maker.org("acme").await;
-        let user = maker.user(&org, "ada@example.com").await;
+        let (org, user) = maker.org_with_user().await;
         let (key, digest) = maker.key(&org, user, "laptop").await;
         let old = export(&source).await;
         for state in [other.open(), on_redis(&[redis.url()]).await] {
@@ -139,8 +138,7 @@ fn conflicting_records_are_left_out_and_named() {
     runtime().block_on(async {
         let source = directory.open();
         let mut maker = RecordMaker::new(&source);
-        let org = maker.org("acme").await;
-        let user = maker.user(&org, "ada@example.com").await;
+        let (org, user) = maker.org_with_user().await;
         maker.key(&org, user, "laptop").await;
         let file = export(&source).await;
         for state in [other.open(), on_redis(&[redis.url()]).await] {

@@ -7,7 +7,7 @@ use state::migration::file::verify;
 use state::migration::{Records, compare};
 use state::{Change, PolicyScope, State, StateRecord};
 
-use super::backup::{Directory, assert_same_file, content, export, import_file, on_redis};
+use super::backup::{Directory, assert_same_file, content, export, import_file, on_both, on_redis};
 use super::backup_random::some_of;
 use super::installation::{Installation, On, VERIFY, runtime};
 use super::records::{RecordMaker, full_policy};
@@ -66,36 +66,32 @@ fn policies_of_an_existing_key_are_merged_to_the_narrower_one() {
         tags: [("env", ""), ("team", "search"), ("tier", "1")].map(|(name, value)| (name.into(), value.into())).into(),
     };
     assert_eq!(merged, expected);
-    let (directory, redis) = (Directory::new(), Redis::start());
-    runtime().block_on(async {
-        for state in [directory.open(), on_redis(&[redis.url()]).await] {
-            let mut maker = RecordMaker::new(&state);
-            let org = maker.org("acme").await;
-            let user = maker.user(&org, "ada@example.com").await;
-            // Each half of the fields on either side, and all of them on both.
-            let halves = [(0b11_1111, 0b11_1111), (0b01_0101, 0b10_1010), (0b11_1111, 0), (0, 0b11_1111)];
-            for (number, _) in halves.iter().enumerate() {
-                maker.key(&org, user, &number.to_string()).await;
-            }
-            for (number, (fields, _)) in halves.iter().enumerate() {
-                set_policy(&state, &number.to_string(), some_of(source.clone(), *fields)).await;
-            }
-            let file = export(&state).await;
-            for (number, (_, fields)) in halves.iter().enumerate() {
-                // Of several disablings the first stands.
-                set_policy(&state, &number.to_string(), KeyPolicy::default()).await;
-                set_policy(&state, &number.to_string(), some_of(target.clone(), *fields)).await;
-            }
-            let report = import_file(&file, &state).await;
-            assert_eq!((report.withdrawn, report.kept.len(), report.caught_up), (3, 0, 0), "{report:?}");
-            for (number, (of_file, of_state)) in halves.iter().enumerate() {
-                let expected = some_of(target.clone(), *of_state).narrowed_by(&some_of(source.clone(), *of_file));
-                assert_eq!(policy_of(&state, &number.to_string()).await, expected, "{number}");
-            }
-            let once = export(&state).await;
-            assert_eq!(import_file(&file, &state).await.withdrawn, 0);
-            assert_same_file(&once, &export(&state).await);
+    on_both(async |state| {
+        let mut maker = RecordMaker::new(&state);
+        let (org, user) = maker.org_with_user().await;
+        // Each half of the fields on either side, and all of them on both.
+        let halves = [(0b11_1111, 0b11_1111), (0b01_0101, 0b10_1010), (0b11_1111, 0), (0, 0b11_1111)];
+        for (number, _) in halves.iter().enumerate() {
+            maker.key(&org, user, &number.to_string()).await;
         }
+        for (number, (fields, _)) in halves.iter().enumerate() {
+            set_policy(&state, &number.to_string(), some_of(source.clone(), *fields)).await;
+        }
+        let file = export(&state).await;
+        for (number, (_, fields)) in halves.iter().enumerate() {
+            // Of several disablings the first stands.
+            set_policy(&state, &number.to_string(), KeyPolicy::default()).await;
+            set_policy(&state, &number.to_string(), some_of(target.clone(), *fields)).await;
+        }
+        let report = import_file(&file, &state).await;
+        assert_eq!((report.withdrawn, report.kept.len(), report.caught_up), (3, 0, 0), "{report:?}");
+        for (number, (of_file, of_state)) in halves.iter().enumerate() {
+            let expected = some_of(target.clone(), *of_state).narrowed_by(&some_of(source.clone(), *of_file));
+            assert_eq!(policy_of(&state, &number.to_string()).await, expected, "{number}");
+        }
+        let once = export(&state).await;
+        assert_eq!(import_file(&file, &state).await.withdrawn, 0);
+        assert_same_file(&once, &export(&state).await);
     });
 }
 
@@ -107,8 +103,7 @@ fn comparison_finds_a_policy_until_it_was_imported() {
     runtime().block_on(async {
         let source = directory.open();
         let mut maker = RecordMaker::new(&source);
-        let org = maker.org("acme").await;
-        let user = maker.user(&org, "ada@example.com").await;
+        let (org, user) = maker.org_with_user().await;
         maker.key(&org, user, "laptop").await;
         let before = export(&source).await;
         set_policy(&source, "laptop", full_policy()).await;
@@ -140,8 +135,7 @@ fn verify_names_the_policy_of_a_key_that_was_widened_after_the_move() {
     let source = State::Embedded(installation.source());
     runtime().block_on(async {
         let mut maker = RecordMaker::new(&source);
-        let org = maker.org("acme").await;
-        let user = maker.user(&org, "ada@example.com").await;
+        let (org, user) = maker.org_with_user().await;
         maker.key(&org, user, "laptop").await;
         set_policy(&source, "laptop", full_policy()).await;
     });
@@ -168,19 +162,16 @@ fn verify_names_the_policy_of_a_key_that_was_widened_after_the_move() {
 fn export_of_keys_without_a_policy_differs_from_version_1_in_its_first_line_only() {
     assert!(VERSION_1.starts_with(b"{\"format\":\"keygate-state\",\"version\":1,"));
     assert!(verify(VERSION_1).is_ok());
-    let (directory, redis) = (Directory::new(), Redis::start());
-    runtime().block_on(async {
-        for state in [directory.open(), on_redis(&[redis.url()]).await] {
-            assert!(import_file(VERSION_1, &state).await.is_complete());
-            let now = export(&state).await;
-            assert!(now.starts_with(b"{\"format\":\"keygate-state\",\"version\":3,"));
-            assert_same_file(VERSION_1, &now);
-            // A policy that was cleared leaves nothing behind.
-            set_policy(&state, "laptop", full_policy()).await;
-            assert_ne!(content(&export(&state).await), content(VERSION_1));
-            set_policy(&state, "laptop", KeyPolicy::default()).await;
-            assert_same_file(VERSION_1, &export(&state).await);
-        }
+    on_both(async |state| {
+        assert!(import_file(VERSION_1, &state).await.is_complete());
+        let now = export(&state).await;
+        assert!(now.starts_with(b"{\"format\":\"keygate-state\",\"version\":3,"));
+        assert_same_file(VERSION_1, &now);
+        // A policy that was cleared leaves nothing behind.
+        set_policy(&state, "laptop", full_policy()).await;
+        assert_ne!(content(&export(&state).await), content(VERSION_1));
+        set_policy(&state, "laptop", KeyPolicy::default()).await;
+        assert_same_file(VERSION_1, &export(&state).await);
     });
 }
 
@@ -190,8 +181,7 @@ fn policy_that_could_not_be_set_is_refused_with_its_line() {
     let file = runtime().block_on(async {
         let state = directory.open();
         let mut maker = RecordMaker::new(&state);
-        let org = maker.org("acme").await;
-        let user = maker.user(&org, "ada@example.com").await;
+        let (org, user) = maker.org_with_user().await;
         maker.key(&org, user, "laptop").await;
         set_policy(&state, "laptop", full_policy()).await;
         String::from_utf8(export(&state).await).unwrap()

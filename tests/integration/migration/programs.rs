@@ -10,7 +10,7 @@ use state::migration::file::{Flaw, Writer, parse_record, verify};
 use state::migration::{Finding, MigrationError, Records, Report, compare, import};
 use state::{Change, FederationRule, MAX_TOKENS, RuleChange, State, StateRecord, User};
 
-use super::backup::{Directory, assert_round_trip, assert_same_file, content, export, import_file, on_redis};
+use super::backup::{Directory, assert_round_trip, assert_same_file, content, export, import_file, on_both, on_redis};
 use super::installation::{Installation, On, VERIFY, runtime};
 use super::records::{RecordMaker, new_rule, new_token, new_user};
 use super::records_of;
@@ -110,31 +110,28 @@ fn rules_and_tokens_move_by_the_commands_and_are_verified() {
 
 #[test]
 fn token_that_is_revoked_on_one_side_is_revoked() {
-    let (directory, redis) = (Directory::new(), Redis::start());
-    runtime().block_on(async {
-        for state in [directory.open(), on_redis(&[redis.url()]).await] {
-            let (one, other) = (new_token("one"), new_token("other"));
-            for token in [&one, &other] {
-                state.change(Change::CreateToken(Box::new(token.clone()))).await.unwrap();
-            }
-            let old = export(&state).await;
-            let revoked = ManagementToken { revoked: Some(one.created.after(Duration::from_secs(1))), ..one.clone() };
-            let report = import_token(&state, &revoked).await;
-            assert_eq!((report.withdrawn, report.tokens.already_there, report.kept.len()), (1, 1, 0), "{report:?}");
-            assert_eq!(state.management_token(one.id).await.unwrap(), Some(revoked.clone()));
-            // A token that the target has revoked stays revoked, and since its own time.
-            let at = clock::now();
-            state.change(Change::RevokeToken { token: other.id, at }).await.unwrap();
-            let report = import_file(&old, &state).await;
-            assert_eq!((report.withdrawn, report.tokens.copied, report.kept.len()), (0, 0, 0), "{report:?}");
-            assert!(
-                import_token(&state, &ManagementToken { revoked: Some(other.created), ..other.clone() })
-                    .await
-                    .kept
-                    .is_empty()
-            );
-            assert_eq!(tokens_of(&state).await, [revoked, ManagementToken { revoked: Some(at), ..other }]);
+    on_both(async |state| {
+        let (one, other) = (new_token("one"), new_token("other"));
+        for token in [&one, &other] {
+            state.change(Change::CreateToken(Box::new(token.clone()))).await.unwrap();
         }
+        let old = export(&state).await;
+        let revoked = ManagementToken { revoked: Some(one.created.after(Duration::from_secs(1))), ..one.clone() };
+        let report = import_token(&state, &revoked).await;
+        assert_eq!((report.withdrawn, report.tokens.already_there, report.kept.len()), (1, 1, 0), "{report:?}");
+        assert_eq!(state.management_token(one.id).await.unwrap(), Some(revoked.clone()));
+        // A token that the target has revoked stays revoked, and since its own time.
+        let at = clock::now();
+        state.change(Change::RevokeToken { token: other.id, at }).await.unwrap();
+        let report = import_file(&old, &state).await;
+        assert_eq!((report.withdrawn, report.tokens.copied, report.kept.len()), (0, 0, 0), "{report:?}");
+        assert!(
+            import_token(&state, &ManagementToken { revoked: Some(other.created), ..other.clone() })
+                .await
+                .kept
+                .is_empty()
+        );
+        assert_eq!(tokens_of(&state).await, [revoked, ManagementToken { revoked: Some(at), ..other }]);
     });
 }
 
@@ -181,28 +178,25 @@ fn other_rule_of_the_name_and_other_token_of_the_id_stay() {
 
 #[test]
 fn rules_and_tokens_without_their_owners_are_left_out() {
-    let (directory, redis) = (Directory::new(), Redis::start());
-    runtime().block_on(async {
-        for state in [directory.open(), on_redis(&[redis.url()]).await] {
-            let maker = RecordMaker::new(&state);
-            let org = maker.org("acme").await;
-            let person = maker.user(&org, "ada@example.com").await;
-            let before = export(&state).await;
-            let rule = |user: User| StateRecord::Rule(Box::new(new_rule(&user, "deploy")));
-            let token = |org, admin| StateRecord::Token(Box::new(ManagementToken { org, admin, ..new_token("t") }));
-            let elsewhere = OrgId::generate();
-            let records = [
-                rule(User { id: person, ..new_user(org.id, "no service") }),
-                rule(new_user(org.id, "missing")),
-                rule(new_user(elsewhere, "missing")),
-                token(Some(elsewhere), None),
-                token(Some(org.id), Some(new_user(org.id, "missing").id)),
-            ];
-            let report = import(&records, &state).await.unwrap();
-            assert_eq!((report.left_out.rules, report.left_out.tokens), (3, 2), "{report:?}");
-            assert!(!report.is_complete());
-            assert_same_file(&before, &export(&state).await);
-        }
+    on_both(async |state| {
+        let maker = RecordMaker::new(&state);
+        let org = maker.org("acme").await;
+        let person = maker.user(&org, "ada@example.com").await;
+        let before = export(&state).await;
+        let rule = |user: User| StateRecord::Rule(Box::new(new_rule(&user, "deploy")));
+        let token = |org, admin| StateRecord::Token(Box::new(ManagementToken { org, admin, ..new_token("t") }));
+        let elsewhere = OrgId::generate();
+        let records = [
+            rule(User { id: person, ..new_user(org.id, "no service") }),
+            rule(new_user(org.id, "missing")),
+            rule(new_user(elsewhere, "missing")),
+            token(Some(elsewhere), None),
+            token(Some(org.id), Some(new_user(org.id, "missing").id)),
+        ];
+        let report = import(&records, &state).await.unwrap();
+        assert_eq!((report.left_out.rules, report.left_out.tokens), (3, 2), "{report:?}");
+        assert!(!report.is_complete());
+        assert_same_file(&before, &export(&state).await);
     });
 }
 
@@ -284,13 +278,10 @@ fn import_of_a_token_alone_waits_for_the_replicas_that_are_configured() {
 #[test]
 fn file_of_version_2_is_read_and_differs_in_its_first_line_only() {
     assert!(VERSION_2.starts_with(b"{\"format\":\"keygate-state\",\"version\":2,"));
-    let (directory, redis) = (Directory::new(), Redis::start());
-    runtime().block_on(async {
-        for state in [directory.open(), on_redis(&[redis.url()]).await] {
-            let report = import_file(VERSION_2, &state).await;
-            assert!(report.is_complete() && report.kept.is_empty(), "{report:?}");
-            assert_same_file(VERSION_2, &export(&state).await);
-        }
+    on_both(async |state| {
+        let report = import_file(VERSION_2, &state).await;
+        assert!(report.is_complete() && report.kept.is_empty(), "{report:?}");
+        assert_same_file(VERSION_2, &export(&state).await);
     });
 }
 

@@ -26,51 +26,17 @@ pub(super) struct RecordMaker<'a> {
 
 pub(super) fn new_org(name: &str) -> Org {
     let (id, tag) = (OrgId::generate(), OrgTag::generate().unwrap());
-    Org {
-        id,
-        tag,
-        name: name.into(),
-        created: clock::now(),
-        suspended: false,
-        concurrent: None,
-        policy: OrgPolicy::default(),
-    }
+    Org::new(id, tag, name, clock::now())
 }
 
 pub(super) fn new_user(org: OrgId, email: &str) -> User {
     let permissions = ["a", "b"].map(|text| text.parse().unwrap()).to_vec();
-    User {
-        id: UserId::generate(),
-        org,
-        email: email.into(),
-        permissions,
-        created: clock::now(),
-        removed: None,
-        vouched_by: None,
-        withdrawn: None,
-        suspended: None,
-        responsible: None,
-    }
+    User { permissions, ..User::new(UserId::generate(), org, email, clock::now()) }
 }
 
 pub(super) fn new_key(org: &Org, user: UserId, name: &str) -> (Key, KeyDigest) {
     let plain = PlainKey::generate(KeyId::generate(org.tag).unwrap()).unwrap();
-    let key = Key {
-        id: plain.id(),
-        org: org.id,
-        user,
-        name: name.into(),
-        imported: false,
-        session_quota_key: false,
-        created: clock::now(),
-        rotated: None,
-        previous_until: None,
-        revoked: None,
-        quota: None,
-        policy: None,
-        last_used: None,
-        uses: 0,
-    };
+    let key = Key::new(plain.id(), org.id, user, name, clock::now());
     (key, plain.digest())
 }
 
@@ -142,6 +108,13 @@ impl<'a> RecordMaker<'a> {
         let id = user.id;
         self.change(Change::CreateUser(user)).await;
         id
+    }
+
+    /// An organization, acme, and a user of it.
+    pub(super) async fn org_with_user(&self) -> (Org, UserId) {
+        let org = self.org("acme").await;
+        let user = self.user(&org, "ada@example.com").await;
+        (org, user)
     }
 
     pub(super) async fn key(&mut self, org: &Org, user: UserId, name: &str) -> (KeyId, KeyDigest) {

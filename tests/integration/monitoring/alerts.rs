@@ -88,7 +88,7 @@ fn alerts_fire_for_real_faults_and_for_nothing_else() {
     assert!(!fires("KeygateDiskLow"));
 }
 
-/// Whoever has one endpoint has nothing else to send requests to: the ticket for an endpoint is not enough.
+/// A gateway with one endpoint has nothing else to send requests to: the ticket for an endpoint is not enough.
 #[test]
 fn upstream_whose_only_endpoint_is_down_pages() {
     let upstream = Upstream::start();

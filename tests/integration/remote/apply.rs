@@ -31,7 +31,7 @@ fn drift_is_shown_by_exit_status_3_until_the_file_is_applied() {
     assert_eq!((applied.code, applied.out), (0, format!("{}applied 5 changes\n", local.out)), "{}", applied.err);
     assert_eq!(fixture.same(&apply("--dry-run")), "nothing to change\n");
 
-    // What somebody changes by hand is drift.
+    // A change by hand is drift.
     let key = fixture.json("key list --org acme")["items"][0]["id"].as_str().unwrap().to_owned();
     assert_eq!(fixture.local(&format!("key set {key} --clear networks")).code, 0);
     let drift = fixture.remote(&apply("--dry-run"));

@@ -10,7 +10,7 @@ use super::{PATIENCE, UPGRADE, end_of};
 use crate::support::gateway::Key;
 use crate::support::{Client, Gateway, eventually, head};
 
-/// What the client sends, and what the upstream does with it.
+/// Stage of an exchange: what the client sends, and what the upstream does with it.
 struct Stage {
     name: &'static str,
     request: fn(&str) -> String,

@@ -160,7 +160,7 @@ fn answers_to_other_origins_stay_as_they_are() {
     ] {
         let response = client.request("GET", path, &key, fields, b"");
         assert_eq!(response.status, 200);
-        // What the upstream says.
+        // The answer of the upstream.
         assert_eq!(all(&response, "access-control-allow-origin"), ["*"], "{fields:?}");
         assert_eq!(all(&response, "access-control-allow-credentials"), ["true"]);
         assert_eq!(all(&response, "access-control-expose-headers"), ["X-Own"]);

@@ -36,7 +36,7 @@ fn schema_is_migrated_once_by_many_gateways() {
     std::thread::scope(|scope| dirs.iter().for_each(|dir| drop(scope.spawn(|| ship(dir.path())))));
     let migrations = shipping::SCHEMA.migrations.len().to_string();
     assert_eq!(server.sql("SELECT count(*) FROM keygate.migrations"), [migrations]);
-    // Where they were in each other's way, the next one goes on.
+    // One that another kept from it goes on.
     dirs.iter().for_each(|dir| ship_all(&settings(dir.path()), &sink(&server)));
     assert_eq!(count(&server), 40);
 }

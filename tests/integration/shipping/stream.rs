@@ -37,7 +37,7 @@ fn ids(records: &[Record]) -> Vec<Uuid> {
     records.iter().map(|record| record.id).collect()
 }
 
-/// What happens to a journal.
+/// Event of a journal.
 #[derive(Clone, Debug)]
 enum Step {
     Begin,

@@ -11,7 +11,7 @@ fn of_customer(name: &str, provider: &Hostile, domains: &str) -> String {
         .replace(", people:", &format!(", domains: [{domains}], people:"))
 }
 
-/// Whether a page has a button for each of these providers.
+/// Returns whether a page has a button for each of these providers.
 fn buttons<const N: usize>(page: &Response, names: [&str; N]) -> [bool; N] {
     names.map(|name| text(page).contains(&format!("Continue with The {name} one")))
 }

@@ -145,7 +145,7 @@ fn organization_that_is_no_longer_claimed_is_withdrawn_with_keys_and_sessions() 
     );
 }
 
-/// Who is suspended stays so, whatever the provider says, until somebody resumes them.
+/// A suspended user stays so, whatever the provider says, until an operator resumes them.
 #[test]
 fn suspended_user_has_no_sessions_and_cannot_sign_in_until_resumed() {
     let setup = Setup::new(BY_CLAIMS);
@@ -263,7 +263,7 @@ fn provider_withdraws_nothing_beyond_its_reach_and_nothing_of_another_provider()
     claim(&setup.corp, &[]);
     fixture::assert_refused(&GatewayBrowser::new(&setup.gateway).sign_in("corp"), 403);
     assert_eq!((setup.status(&of_acme), setup.status(&of_bolt)), (403, 200));
-    // What the other one claims is its own from then on.
+    // The claims of the other one are its own from then on.
     claim(&other, &["acme", "bolt"]);
     signed_in(&setup.gateway, "other");
     fixture::assert_refused(&GatewayBrowser::new(&setup.gateway).sign_in("corp"), 403);

@@ -86,7 +86,7 @@ pub(super) async fn secrets_of_a_key_share_its_slots(state: &State) {
     drop(held);
 }
 
-/// What began while the key had no limit does not count; what began under one does, also under the next.
+/// Requests that began while the key had no limit do not count; those that began under one do, also under the next.
 pub(super) async fn limit_of_a_key_changes_at_once_and_counts_what_began_under_one(state: &State) {
     let (_, key) = fixture_with_key(state).await;
     let now = clock::now();

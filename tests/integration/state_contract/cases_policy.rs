@@ -60,7 +60,7 @@ pub(super) async fn key_has_the_permissions_of_its_policy_and_its_user(state: &S
     assert_eq!(principal.headers.permissions(), "b", "what both have");
     assert_eq!(refused(&require(state, &key.digest, "a", now).await), Refusal::Forbidden);
     assert_eq!(refused(&require(state, &key.digest, "c", now).await), Refusal::Forbidden);
-    // What the user loses the key loses, and what the user gets the key has as far as its policy says so.
+    // The key loses what the user loses, and has what the user gets as far as its policy says so.
     permit(&["a", "c"]).await;
     assert_eq!(refused(&require(state, &key.digest, "b", now).await), Refusal::Forbidden);
     assert_eq!(admitted(require(state, &key.digest, "c", now).await).principal.headers.permissions(), "c");

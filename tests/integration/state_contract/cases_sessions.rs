@@ -7,7 +7,7 @@ use domain::identity::{OrgId, PersonId, SessionId, UserId};
 use domain::session::{Token, TokenDigest};
 use state::{Change, ChangeError, Membership, Session, State};
 
-/// How long the sessions of the cases may go unused, and how long they last.
+/// Times for which the sessions of the cases may go unused, and for which they last.
 const IDLE: Duration = Duration::from_secs(1800);
 const LIFE: Duration = Duration::from_secs(8 * 3600);
 

@@ -12,7 +12,7 @@ use super::cases_policy::{disabled, set};
 use super::fixture::{HeldKey, admit, decide, fixture_with_key, record, refuse};
 use super::runtime::block_on;
 
-/// What a sweep does with a key that it found unused since a time.
+/// Change that a sweep makes to a key that it found unused since a time.
 pub(super) fn sweep(key: &HeldKey, since: Micros) -> Change {
     let patch = disabled(since, DisabledBy::Unused);
     Change::set_key_policy(key.id, Box::new(patch), PolicyScope::Unused(since))

@@ -33,51 +33,17 @@ pub(super) fn permission(text: &str) -> Permission {
 /// An organization to be created, with a unique name.
 pub(super) fn new_org() -> Org {
     let (id, tag) = (OrgId::generate(), OrgTag::generate().unwrap());
-    Org {
-        id,
-        tag,
-        name: format!("org {id}"),
-        created: clock::now(),
-        suspended: false,
-        concurrent: None,
-        policy: state::OrgPolicy::default(),
-    }
+    Org::new(id, tag, format!("org {id}"), clock::now())
 }
 
 pub(super) fn new_user(org: OrgId, email: &str) -> User {
     let permissions = vec![permission("queries:read")];
-    User {
-        id: UserId::generate(),
-        org,
-        email: email.into(),
-        permissions,
-        created: clock::now(),
-        removed: None,
-        vouched_by: None,
-        withdrawn: None,
-        suspended: None,
-        responsible: None,
-    }
+    User { permissions, ..User::new(UserId::generate(), org, email, clock::now()) }
 }
 
 pub(super) fn new_key(tag: OrgTag, org: OrgId, user: UserId) -> (Key, KeyDigest) {
     let plain = PlainKey::generate(KeyId::generate(tag).unwrap()).unwrap();
-    let key = Key {
-        id: plain.id(),
-        org,
-        user,
-        name: "ci".into(),
-        imported: false,
-        session_quota_key: false,
-        created: clock::now(),
-        rotated: None,
-        previous_until: None,
-        revoked: None,
-        quota: None,
-        policy: None,
-        last_used: None,
-        uses: 0,
-    };
+    let key = Key::new(plain.id(), org, user, "ci", clock::now());
     (key, plain.digest())
 }
 

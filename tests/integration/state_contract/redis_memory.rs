@@ -91,7 +91,7 @@ fn gateway_connects_and_reads_revocations_while_memory_is_full() {
     fill(&server);
     let other = open(&server);
     let log = other.revocations();
-    // What was before is not read, but checked: that is an entry, too.
+    // The record before is not read, but checked: that is an entry, too.
     until("the log is read", || (*log.subscribe().borrow() > 0).then_some(()));
     block_on(state.change(revoke(&key))).unwrap();
     let is_read = || {

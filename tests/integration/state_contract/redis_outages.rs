@@ -45,7 +45,7 @@ struct Outage {
     options: Options,
     begins: fn(&Deployment),
     ends: fn(&Deployment),
-    /// Whether Redis still decides.
+    /// True when Redis still decides.
     harmless: bool,
     /// Outcome of requests afterwards.
     after: Outcome,

@@ -240,7 +240,7 @@ fn use_that_was_not_reported_yet_wins_over_a_sweep() {
     proxy.refuse(false);
     until("the key is enabled", || disabled().is_none().then_some(()));
     drop(admit_by_redis(&connected, &key));
-    // What an operator has disabled stays so, whatever is reported.
+    // A key that an operator has disabled stays so, whatever is reported.
     let by_operator = PolicyPatch {
         disabled: Field::Set(Disabled { at: clock::now(), by: DisabledBy::Operator }),
         ..PolicyPatch::default()

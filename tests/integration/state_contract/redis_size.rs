@@ -96,7 +96,7 @@ fn creation_beside_many_revoked_keys_takes_few_commands() {
         }
         server.cli::<()>(&["CONFIG", "SET", "slowlog-log-slower-than", "1000"]);
         server.cli::<()>(&["SLOWLOG", "RESET"]);
-        // What gateways read of the log of revocations is counted as well: the cheapest of some is the change itself.
+        // Reads of the log of revocations by gateways are counted as well: the cheapest of some is the change itself.
         let (mut created, mut revoked) = (u64::MAX, u64::MAX);
         for _ in 0..5 {
             let (key, digest) = new_key(fixture.tag, fixture.org, fixture.user);

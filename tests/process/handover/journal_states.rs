@@ -57,7 +57,7 @@ impl Old {
             JournalState::Recovered => {
                 request();
                 lineage.first.kill();
-                // What a killed process leaves of a line.
+                // The part of a line that a killed process leaves.
                 append(&segment(&lineage, 1), b"u\t0197c1de");
                 lineage.first = lineage.setup.start_logged();
                 1

@@ -95,15 +95,7 @@ fn retire_revoked_keys(setup: &Setup) {
         let state = State::Embedded(Embedded::open(&settings).unwrap());
         state.set_bounds(Bounds { keep_revoked: Duration::ZERO, ..Bounds::DEFAULT });
         let (id, tag, created) = (OrgId::generate(), OrgTag::generate().unwrap(), clock::now());
-        let org = Org {
-            id,
-            tag,
-            name: "globex".into(),
-            created,
-            suspended: false,
-            concurrent: None,
-            policy: state::OrgPolicy::default(),
-        };
+        let org = Org::new(id, tag, "globex", created);
         // The next change is made after the keys were retired.
         state.change(Change::CreateOrg(org)).await.unwrap();
         state.close().await;

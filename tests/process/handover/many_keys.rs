@@ -19,50 +19,15 @@ async fn write_state(setup: &Setup, count: usize) -> String {
     let state = State::Embedded(Embedded::open(&settings).unwrap());
     let (org, created) = (OrgId::generate(), clock::now());
     let tag = OrgTag::generate().unwrap();
-    let record = Org {
-        id: org,
-        tag,
-        name: "many".into(),
-        created,
-        suspended: false,
-        concurrent: None,
-        policy: state::OrgPolicy::default(),
-    };
+    let record = Org::new(org, tag, "many", created);
     state.change(Change::CreateOrg(record)).await.unwrap();
     let user = UserId::generate();
-    let (email, permissions) = ("ada@example.com".into(), Vec::new());
-    let record = User {
-        id: user,
-        org,
-        email,
-        permissions,
-        created,
-        removed: None,
-        vouched_by: None,
-        withdrawn: None,
-        suspended: None,
-        responsible: None,
-    };
+    let record = User::new(user, org, "ada@example.com", created);
     state.change(Change::CreateUser(record)).await.unwrap();
     let keys: Vec<PlainKey> = (0..count).map(|_| PlainKey::generate(KeyId::generate(tag).unwrap()).unwrap()).collect();
     let changes = keys.iter().enumerate().map(|(number, key)| {
         let digest = key.digest();
-        let key = Key {
-            id: key.id(),
-            org,
-            user,
-            name: format!("key {number}"),
-            imported: false,
-            session_quota_key: false,
-            created,
-            rotated: None,
-            previous_until: None,
-            revoked: None,
-            quota: None,
-            policy: None,
-            last_used: None,
-            uses: 0,
-        };
+        let key = Key::new(key.id(), org, user, format!("key {number}"), created);
         state.change(Change::CreateKey { key, digest })
     });
     join_all(changes).await.into_iter().for_each(|made| made.unwrap());

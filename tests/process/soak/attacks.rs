@@ -11,7 +11,7 @@ use crate::canary::smuggled;
 use crate::frames;
 use crate::support::{Random, head};
 
-/// What is attacked.
+/// Target of an attack.
 pub struct Target<'a> {
     pub address: SocketAddr,
     pub admin: SocketAddr,

@@ -6,14 +6,14 @@
 const DESCRIPTORS: u64 = 30;
 const MEMORY: u64 = 16 << 20;
 
-/// What was seen of one gateway.
+/// Sample of one gateway.
 #[derive(Default)]
 struct Series {
     /// Part of the soak that was over, descriptors, and bytes of memory.
     seen: Vec<(f64, u64, u64)>,
 }
 
-/// What was seen of each gateway.
+/// Samples of each gateway.
 pub struct Samples(Vec<Series>);
 
 impl Samples {

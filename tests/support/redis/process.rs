@@ -42,7 +42,7 @@ impl Process {
         self.child.id()
     }
 
-    /// Whether it has ended, by itself or not.
+    /// Returns whether it has ended, by itself or not.
     pub fn has_ended(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
     }
@@ -63,7 +63,7 @@ impl Process {
         self.signal("CONT");
     }
 
-    /// Whether it is stopped where it is.
+    /// Returns whether it is stopped where it is.
     pub fn is_stopped(&self) -> bool {
         self.state() == 'T'
     }

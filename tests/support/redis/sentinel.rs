@@ -8,15 +8,15 @@ use super::{Options, Redis, until};
 const REPLICAS: usize = 2;
 /// Number of sentinels that must miss the primary.
 const QUORUM: &str = "2";
-/// How long each sentinel waits for the primary before it misses it, in milliseconds. The last one waits longer: it
-/// stands for no election of the others, and so decides it.
+/// Milliseconds for which each sentinel waits for the primary before it misses it. The last one waits longer: it stands
+/// for no election of the others, and so decides it.
 const PATIENCES: [&str; 3] = ["500", "500", "1000"];
-/// How long a failover may take, in milliseconds. One that fails is tried again after twice this time.
+/// Time that a failover may take, in milliseconds. One that fails is tried again after twice this time.
 const FAILOVER: &str = "3000";
 
-/// What sentinels do every second or every ten, they do several times a second: they find each other, the replicas and
-/// the new primary that much sooner. And when all of them were starved of the processor, they trust their clocks again
-/// after a second instead of thirty.
+/// Sentinels do several times a second what they else do every second or every ten: they find each other, the replicas
+/// and the new primary that much sooner. And when all of them were starved of the processor, they trust their clocks
+/// again after a second instead of thirty.
 const HURRY: [(&str, &str); 6] = [
     ("info-period", "100"),
     // Five of these is how old the news of a replica may be for it to take over, and while the primary is down there is
@@ -63,13 +63,13 @@ impl Sentinels {
         all
     }
 
-    /// Where the sentinels are, and under which name they are to be asked: `redis+sentinel://host:port,…/service`.
+    /// Addresses of the sentinels, and the name of the service: `redis+sentinel://host:port,…/service`.
     pub fn url(&self, service: &str) -> String {
         let addresses: Vec<String> = self.addresses().iter().map(SocketAddr::to_string).collect();
         format!("redis+sentinel://{}/{service}", addresses.join(","))
     }
 
-    /// Where the sentinels are.
+    /// Addresses of the sentinels.
     pub fn addresses(&self) -> Vec<SocketAddr> {
         self.sentinels.iter().map(Redis::address).collect()
     }

@@ -145,7 +145,7 @@ impl Redis {
         self.cli::<()>(&["CONFIG", "RESETSTAT"]);
     }
 
-    /// Whether it runs and is not stopped.
+    /// Returns whether it runs and is not stopped.
     pub fn is_running(&self) -> bool {
         let mut process = self.process();
         !process.has_ended() && !process.is_stopped()
@@ -186,7 +186,7 @@ impl Redis {
     /// The same, with its data removed. A node of a Cluster still knows who it is.
     pub fn restart_empty(&self) {
         self.kill();
-        // What is not there need not be removed.
+        // A missing file need not be removed.
         std::fs::remove_dir_all(self.dir.path().join("appendonlydir")).ok();
         std::fs::remove_file(self.dir.path().join("dump.rdb")).ok();
         self.restart();

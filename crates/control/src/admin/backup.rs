@@ -10,18 +10,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::StatusCode;
 use hyper::body::Incoming;
-use tokio::runtime::Handle;
 use tokio::sync::{mpsc, oneshot};
-use tokio::task::JoinHandle;
 
 use super::response::{self, AdminResponse};
-use crate::management::{Actor, Management};
+use crate::management::{Actor, Management, STATE_MEDIA_TYPE, run_beside};
 use domain::clock;
 use state::StateRecord;
 use state::migration::file::{MAX_LINE, parse_record};
 
-/// Media type of JSON lines.
-const STATE_MEDIA_TYPE: &str = "application/x-ndjson";
 /// Bytes of a part of an import at most: the longest line fits with many short ones.
 const MAX_PART: usize = 2 * MAX_LINE;
 /// Parts of an export that wait to be sent.
@@ -77,13 +73,6 @@ pub(super) async fn import(body: Incoming, management: Arc<Management>, actor: A
         Ok(Err(error)) => response::failed(&error),
         Err(_) => response::panicked("operation"),
     }
-}
-
-/// Runs work on a thread of its own: it is long, and must not keep the other requests of the socket waiting. Also when
-/// its handle is dropped, it is done to its end.
-fn run_beside<T: Send + 'static>(work: impl AsyncFnOnce() -> T + Send + 'static) -> JoinHandle<T> {
-    let runtime = Handle::current();
-    tokio::task::spawn_blocking(move || runtime.block_on(work()))
 }
 
 fn parse(body: &[u8]) -> Result<Vec<StateRecord>, String> {

@@ -51,7 +51,7 @@ pub enum Reply {
     FederationRule { rule: Box<FederationRule> },
     /// The federation rules of an organization, by their names.
     FederationRules(Page<FederationRule>),
-    /// Why a key is, or would be, refused.
+    /// Reason for which a key is, or would be, refused.
     Explanation { explanation: Box<Explanation> },
 }
 

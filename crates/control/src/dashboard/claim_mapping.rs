@@ -33,7 +33,7 @@ pub struct Claim<T> {
     pub map: Vec<(String, T)>,
 }
 
-/// Why claims do not identify a user.
+/// Reason why claims do not identify a user.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum ClaimError {
     /// There is no email address, or it is not a text.

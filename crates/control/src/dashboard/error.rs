@@ -4,11 +4,11 @@ use http::StatusCode;
 
 use super::claim_mapping::ClaimError;
 use super::response::{RETRY_READ, RETRY_SOON};
-use super::routes::RouteError;
 use crate::management::ManagementError;
 use crate::oidc;
+use crate::request::RouteError;
 
-/// Why the dashboard does not do what a request asks for. `error_text` has the status, the code and the texts of each.
+/// Reason why the dashboard does not do what a request asks for. `error_text` has the status, the code and the texts.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum DashboardError {
     /// A page that needs a session, without one.
@@ -49,7 +49,7 @@ pub(super) enum DashboardError {
     Internal,
 }
 
-/// Why a browser that comes back from an identity provider is not signed in.
+/// Reason why a browser that comes back from an identity provider is not signed in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub(super) enum SignInError {
     #[error("the callback has no `state`")]

@@ -24,7 +24,7 @@ use uuid::Uuid;
 use crate::management::{Management, SignedInUser};
 use crate::oidc;
 use crate::person_limiter::PersonLimiter;
-use crate::request::{ControlRequest, ReadError};
+use crate::request::{ControlRequest, ReadError, RouteError};
 use domain::address_limiter::AddressLimiter;
 use domain::clock;
 use domain::identity::{Peer, X_REQUEST_ID};
@@ -48,7 +48,7 @@ mod return_path;
 mod error;
 mod error_text;
 mod error_page;
-// What is served.
+// Handlers and pages.
 mod handlers;
 mod api;
 pub mod pages;
@@ -64,7 +64,7 @@ use assets::Asset;
 use error::DashboardError;
 
 use response::DashboardResponse;
-use routes::{Endpoint, RouteError, RouteMatch};
+use routes::{Endpoint, RouteMatch};
 
 /// Value of the metrics' label `route` for all requests to the dashboard.
 const ROUTE: &str = "dashboard";

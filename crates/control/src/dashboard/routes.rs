@@ -8,6 +8,7 @@ use std::borrow::Cow;
 use http::Method;
 
 use super::endpoints::{ApiEndpoint, PageEndpoint, SignInEndpoint};
+use crate::request::RouteError;
 use Endpoint::{Api, ApiDocument, Asset, Page, SignIn};
 
 /// The code behind a route, by the part of the dashboard that has it.
@@ -44,15 +45,6 @@ pub(super) struct RouteMatch<'a> {
     pub(super) route: &'static Route,
     /// The segment at the place of the braces; empty when the path has none.
     pub(super) value: &'a str,
-}
-
-/// Why a request has no route.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum RouteError {
-    /// No route has this path.
-    NotFound,
-    /// Routes have this path, for other methods: the value of `Allow`.
-    MethodNotAllowed(String),
 }
 
 /// The path of the API below the dashboard's.
@@ -148,11 +140,7 @@ const fn api(method: &'static str, path: &'static str, endpoint: ApiEndpoint, qu
 pub(super) fn find<'a>(method: &str, segments: &[&'a str]) -> Result<RouteMatch<'a>, RouteError> {
     let same_path = || ROUTES.iter().filter_map(|route| Some(RouteMatch { route, value: route.matches(segments)? }));
     let mut same_method = same_path().filter(|found| [method, ANY].contains(&found.route.method));
-    match same_method.next() {
-        Some(found) => Ok(found),
-        None if same_path().next().is_none() => Err(RouteError::NotFound),
-        None => Err(RouteError::MethodNotAllowed(allow(same_path().map(|found| found.route.method)))),
-    }
+    same_method.next().ok_or_else(|| RouteError::new(same_path().map(|found| found.route.method)))
 }
 
 /// Returns `true` if a request to a path of the server only reads: it can be abandoned when its client is gone. The
@@ -171,17 +159,6 @@ pub(super) fn hide_token<'a>(base: &str, path: &'a str) -> Cow<'a, str> {
         Some(token) if !token.is_empty() => format!("{base}{TOKEN_PREFIX}…").into(),
         _ => path.into(),
     }
-}
-
-/// The value of `Allow`, each method once. Every route for `GET` serves `HEAD`.
-fn allow(methods: impl Iterator<Item = &'static str>) -> String {
-    let mut names = Vec::new();
-    for name in methods.map(|method| if method == "GET" { "GET, HEAD" } else { method }) {
-        if !names.contains(&name) {
-            names.push(name);
-        }
-    }
-    names.join(", ")
 }
 
 /// Returns `true` if a path belongs to the API: errors there are problems, and pages elsewhere.

@@ -5,6 +5,7 @@
 //! - What one client address may try is bounded, as sign-ins are: an attempt counts until it has succeeded.
 //! - Nothing of a token is logged or repeated, but the name of a claim that does not match.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -14,10 +15,11 @@ use http::header::USER_AGENT;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response};
 use hyper::body::Incoming;
+use parking_lot::Mutex;
 use uuid::Uuid;
 
 use crate::management::{ClientInfo, FederationError, Management, ManagementError};
-use crate::oidc::SubjectToken;
+use crate::oidc::{Error, Issuer, SubjectToken, SubjectTokenError};
 use domain::address_limiter::AddressLimiter;
 use domain::clock::{self, Micros};
 use domain::identity::{Peer, X_REQUEST_ID};
@@ -26,18 +28,18 @@ use platform::metrics::{Metrics, RouteMetrics};
 use platform::tls::ClientSettings;
 
 mod error;
-mod issuers;
 mod request;
 mod response;
 
 use error::ExchangeError;
-use issuers::Issuers;
 use request::ExchangeRequest;
 
 /// Value of the metrics' label `route` for all exchanges.
 const ROUTE: &str = "token-exchange";
 /// Characters of a user agent that are kept.
 const USER_AGENT_LENGTH: usize = 1000;
+/// Issuers that are kept at a time. Only rules name them, and those of an installation are a few.
+const MAX_ISSUERS: usize = 256;
 
 /// Settings of token exchange.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -160,6 +162,37 @@ impl TokenEndpoint {
         let token = verified.map_err(FederationError::from)?;
         let key = management.exchange_token(&target, &token, request.scope, client, now).await?;
         Ok(response::success(&key, now))
+    }
+}
+
+/// Issuers that tokens were presented of, shared by all threads.
+struct Issuers {
+    tls: ClientSettings,
+    known: Mutex<HashMap<String, Arc<Issuer>>>,
+}
+
+impl Issuers {
+    /// None yet; `tls` has the authorities that their certificates must come from.
+    fn new(tls: ClientSettings) -> Self {
+        Self { tls, known: Mutex::default() }
+    }
+
+    /// The issuer of a rule.
+    ///
+    /// # Errors
+    /// It has no address that may be asked for its keys, or a file of certificates is unusable.
+    fn find(&self, issuer: &str) -> Result<Arc<Issuer>, SubjectTokenError> {
+        if let Some(known) = self.known.lock().get(issuer) {
+            return Ok(Arc::clone(known));
+        }
+        // Without the lock: the files of certificates are read.
+        let new = Arc::new(Issuer::new(issuer, &self.tls).map_err(|error: Error| SubjectTokenError::from(error))?);
+        let mut known = self.known.lock();
+        if known.len() >= MAX_ISSUERS {
+            // Those of rules that are gone leave with the others, whose documents are read again.
+            known.clear();
+        }
+        Ok(Arc::clone(known.entry(issuer.to_owned()).or_insert(new)))
     }
 }
 

@@ -7,6 +7,9 @@
 
 use std::time::Instant;
 
+use tokio::runtime::Handle;
+use tokio::task::JoinHandle;
+
 use super::audited_change::{Target, use_end};
 use super::authorization::Access;
 use super::{Actor, Management, ManagementError};
@@ -17,6 +20,9 @@ use state::migration::file::Writer;
 use state::migration::{self, Report};
 use state::{Exporter, State, StateRecord};
 
+/// Media type of an export: JSON lines.
+pub(crate) const STATE_MEDIA_TYPE: &str = "application/x-ndjson";
+
 /// Export under way: the lines of its file, some at a time.
 pub struct StateExport<'a> {
     exporter: Exporter<'a>,
@@ -26,6 +32,13 @@ pub struct StateExport<'a> {
     writer: Option<Writer>,
     entry: Option<AuditEntry>,
     started: Instant,
+}
+
+/// Runs an export or an import on a thread of its own: it is long, and must not keep other requests waiting. Also when
+/// its handle is dropped, it is done to its end.
+pub(crate) fn run_beside<T: Send + 'static>(work: impl AsyncFnOnce() -> T + Send + 'static) -> JoinHandle<T> {
+    let runtime = Handle::current();
+    tokio::task::spawn_blocking(move || runtime.block_on(work()))
 }
 
 impl Management {

@@ -3,7 +3,6 @@
 use std::error::Error;
 
 use super::FederationError;
-use super::error_parts::{key_text, rotation_text};
 use domain::clock::Micros;
 use domain::counted::counted;
 use domain::identity::Permission;
@@ -259,6 +258,18 @@ impl ManagementError {
         let causes = std::iter::successors(Error::source(self), |cause| (*cause).source());
         causes.fold(self.to_string(), |text, cause| format!("{text}: {cause}"))
     }
+}
+
+/// ` by ada@example.com at 2026-11-20T21:08:00.000000Z`, or what of it is known.
+fn rotation_text(by: Option<&str>, at: Option<Micros>) -> String {
+    let by = by.map(|by| format!(" by {by}")).unwrap_or_default();
+    let at = at.map(|at| format!(" at {at}")).unwrap_or_default();
+    format!("{by}{at}")
+}
+
+/// ` abcDEF123`; empty for a key that is not named.
+fn key_text(key: &Option<KeyId>) -> String {
+    key.map(|key| format!(" {key}")).unwrap_or_default()
 }
 
 #[cfg(test)]

@@ -229,20 +229,10 @@ mod tests {
         let tag = OrgTag::generate().unwrap();
         let marks = |last_used: Option<u64>, rotated: Option<u64>, revoked: Option<u64>, now| {
             let key = state::Key {
-                id: KeyId::generate(tag).unwrap(),
-                org: OrgId::generate(),
-                user: UserId::generate(),
-                name: "ci".into(),
-                imported: false,
-                session_quota_key: false,
-                created: day(1000),
                 rotated: rotated.map(day),
-                previous_until: None,
                 revoked: revoked.map(day),
-                quota: None,
-                policy: None,
                 last_used: last_used.map(day),
-                uses: 0,
+                ..state::Key::new(KeyId::generate(tag).unwrap(), OrgId::generate(), UserId::generate(), "ci", day(1000))
             };
             KeyMark::of(&key, day(now))
         };

@@ -217,22 +217,7 @@ pub(super) fn member(user: &state::User) -> Membership {
 
 /// The record of a new key.
 pub(super) fn new_record(id: KeyId, owner: Membership, name: String, now: Micros) -> state::Key {
-    state::Key {
-        id,
-        org: owner.org,
-        user: owner.user,
-        name,
-        imported: false,
-        session_quota_key: false,
-        created: now,
-        rotated: None,
-        previous_until: None,
-        revoked: None,
-        quota: None,
-        policy: None,
-        last_used: None,
-        uses: 0,
-    }
+    state::Key::new(id, owner.org, owner.user, name, now)
 }
 
 pub(super) fn target(key: &state::Key) -> Target {

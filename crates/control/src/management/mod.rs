@@ -75,11 +75,11 @@ mod audited_change;
 mod error;
 mod error_kind;
 mod error_codes;
-mod error_parts;
 mod error_sources;
 
 pub use actor::{ADMIN, Actor, ClientInfo, Program, SignedInUser};
 pub use backup::StateExport;
+pub(crate) use backup::{STATE_MEDIA_TYPE, run_beside};
 pub use changes::{ChangeEntry, ChangePage, ChangeUser};
 pub use conditions::{Conditions, IdempotentCall, Replay};
 pub use error::ManagementError;

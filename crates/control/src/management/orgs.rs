@@ -54,15 +54,7 @@ impl Management {
             attempts += 1;
             let id = OrgId::generate();
             let tag = OrgTag::generate()?;
-            let org = state::Org {
-                id,
-                tag,
-                name: name.clone(),
-                created: now,
-                suspended: false,
-                concurrent: None,
-                policy: OrgPolicy::default(),
-            };
+            let org = state::Org::new(id, tag, name.clone(), now);
             match self.apply_change("org.create", target(id), Change::CreateOrg(org.clone()), by).await {
                 // Tags are short, so two organizations may draw the same one: draw again.
                 Err(ManagementError::Taken("tag")) if attempts < MAX_TAG_ATTEMPTS => {}

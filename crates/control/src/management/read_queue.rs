@@ -42,11 +42,13 @@ pub(super) struct ReadPermit {
     person: Option<PersonId>,
 }
 
-/// The persons who read, and those who wait.
+/// The persons who read, and those who wait. Shared by the queue's clones, its permits and the reads that wait, each of
+/// which leaves it when it is dropped.
 ///
 /// - No person waits who could read: [`Turns::grant`] follows each change.
 #[derive(Default)]
 struct Turns {
+    /// Persons who read.
     reading: usize,
     /// Persons with a read that runs or waits. Who was given a turn goes to the end.
     persons: VecDeque<Person>,
@@ -139,6 +141,7 @@ impl Turns {
 
     /// Ends the read of a person.
     fn end(&mut self, id: Option<PersonId>) {
+        debug_assert!(self.reading > 0, "each permit ends once");
         self.reading -= 1;
         if let Some(person) = self.persons.iter_mut().find(|person| person.id == id) {
             person.is_reading = false;
@@ -157,6 +160,8 @@ impl Turns {
             self.reading += 1;
             self.persons.push_back(person);
         }
+        let readers = self.persons.iter().filter(|person| person.is_reading).count();
+        debug_assert_eq!(self.reading, readers, "a person reads once at a time");
         grants
     }
 }

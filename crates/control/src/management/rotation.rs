@@ -1,4 +1,4 @@
-//! Rotation of a key: a new secret under the same id.
+//! Key rotation: a new secret under the same id.
 //!
 //! - A rotation names the last rotation that its sender knows of. When there was another one since, nothing is changed:
 //!   a rotation that is sent twice, or by two people at once, would end the secret that the first one left valid.

@@ -94,7 +94,7 @@ impl Management {
             }
             let mut of_org = users.iter().filter(|user| user.org == org.id);
             let user = match of_org.clone().find(|user| user.removed.is_none()) {
-                // Who suspended them outranks the provider: they do not come back by signing in.
+                // A suspension outranks the provider: they do not come back by signing in.
                 Some(user) if user.suspended.is_some() => continue,
                 Some(user) => self.sync_user(user.clone(), entitlements, vouched_by, by).await?,
                 // The claims name no organizations, so the directory decides, and it does not have the user.

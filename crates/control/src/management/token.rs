@@ -141,16 +141,8 @@ mod tests {
 
     fn user(permissions: &[&str]) -> state::User {
         state::User {
-            id: UserId::generate(),
-            org: OrgId::generate(),
-            email: "ada@example.com".into(),
             permissions: permissions.iter().map(|permission| permission.parse().unwrap()).collect(),
-            created: Micros(1),
-            removed: None,
-            vouched_by: None,
-            withdrawn: None,
-            suspended: None,
-            responsible: None,
+            ..state::User::new(UserId::generate(), OrgId::generate(), "ada@example.com", Micros(1))
         }
     }
 

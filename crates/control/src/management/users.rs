@@ -51,16 +51,10 @@ impl Management {
     pub(super) async fn add_user(&self, new: NewUser<'_>, by: AuditActor<'_>) -> Result<state::User, ManagementError> {
         let NewUser { org, email, permissions, vouched_by, responsible } = new;
         let user = state::User {
-            id: UserId::generate(),
-            org,
-            email: email.to_owned(),
             permissions: operands::normalize_permissions(permissions),
-            created: by.now,
-            removed: None,
             vouched_by,
-            withdrawn: None,
-            suspended: None,
             responsible,
+            ..state::User::new(UserId::generate(), org, email, by.now)
         };
         let path = if user.is_service() { "user.create/service" } else { "user.create" };
         self.apply_change_at("user.create", path, target(&user), Change::CreateUser(user.clone()), by).await?;

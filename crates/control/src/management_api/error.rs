@@ -6,9 +6,9 @@ use http::{HeaderValue, Response, StatusCode};
 use uuid::Uuid;
 
 use super::response;
-use super::routes::RouteError;
 use crate::json_input::InputError;
 use crate::management::{ErrorKind, ManagementError, TokenRefusal};
+use crate::request::RouteError;
 use domain::problem::{self, Problem, sentence};
 
 /// `Retry-After` of 503, in seconds: the end of an outage cannot be predicted.
@@ -16,14 +16,11 @@ const RETRY_SOON: u64 = 5;
 /// `Retry-After` of 429 for too many reads of the journal at a time, in seconds.
 const RETRY_READ: u64 = 1;
 
-/// Why the API does not do what a call asks for.
+/// Reason why the API does not do what a call asks for.
 #[derive(Debug, thiserror::Error)]
 pub(super) enum ApiError {
-    #[error("the API has no such path")]
-    NotFound,
-    /// With the value of `Allow`.
-    #[error("this path supports {0} only")]
-    MethodNotAllowed(String),
+    #[error(transparent)]
+    Route(#[from] RouteError),
     #[error("this requires a management token, as `Authorization: Bearer kgm_…`")]
     NoToken,
     #[error(transparent)]
@@ -68,8 +65,7 @@ pub(super) enum ApiError {
 impl ApiError {
     fn status_and_code(&self) -> (StatusCode, &'static str) {
         match self {
-            Self::NotFound => (StatusCode::NOT_FOUND, "not_found"),
-            Self::MethodNotAllowed(_) => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
+            Self::Route(error) => error.status_and_code(),
             Self::NoToken => (StatusCode::UNAUTHORIZED, "unauthenticated"),
             Self::Refused(TokenRefusal::Unknown | TokenRefusal::Expired) => (StatusCode::UNAUTHORIZED, "invalid_token"),
             Self::Refused(TokenRefusal::Address) => (StatusCode::FORBIDDEN, "address_refused"),
@@ -123,7 +119,7 @@ impl ApiError {
             headers.insert(RETRY_AFTER, seconds.into());
         }
         match self {
-            Self::MethodNotAllowed(methods) => {
+            Self::Route(RouteError::MethodNotAllowed(methods)) => {
                 headers.insert(ALLOW, HeaderValue::try_from(methods.as_str()).expect("methods are visible ASCII"));
             }
             _ if status == StatusCode::UNAUTHORIZED => {
@@ -141,15 +137,6 @@ impl From<ManagementError> for ApiError {
             TokenRefusal::Unknown.into()
         } else {
             Self::Management(Box::new(error))
-        }
-    }
-}
-
-impl From<RouteError> for ApiError {
-    fn from(error: RouteError) -> Self {
-        match error {
-            RouteError::NotFound => Self::NotFound,
-            RouteError::MethodNotAllowed(methods) => Self::MethodNotAllowed(methods),
         }
     }
 }
@@ -175,7 +162,7 @@ mod tests {
     /// The errors of calls to paths that there are, by methods that these support.
     fn errors() -> Vec<ApiError> {
         let own = [
-            ApiError::NotFound,
+            RouteError::NotFound.into(),
             ApiError::NoToken,
             TokenRefusal::Unknown.into(),
             TokenRefusal::Address.into(),

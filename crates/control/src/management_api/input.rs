@@ -7,7 +7,7 @@ use serde::Deserialize;
 use super::error::ApiError;
 use crate::json_input::{self, InputError, WholeSeconds};
 use crate::management::{KeyQuery, LimitUpdate, PolicyUpdate, UserKind};
-use crate::request::ControlRequest;
+use crate::request::{ControlRequest, RouteError};
 use domain::clock::Micros;
 use domain::identity::Permission;
 use domain::key::KeyId;
@@ -107,18 +107,17 @@ pub(super) struct DisableKeyBody {
 
 /// The key id in a path.
 pub(super) fn key(segment: &str) -> Result<KeyId, ApiError> {
-    let id = json_input::decode(segment).and_then(|id| id.parse().ok());
-    id.ok_or(ApiError::NoKey)
+    json_input::decode_id(segment).ok_or(ApiError::NoKey)
 }
 
 /// The token id in a path.
 pub(super) fn token(segment: &str) -> Result<TokenId, ApiError> {
-    json_input::decode(segment).and_then(|id| id.parse().ok()).ok_or(ApiError::NoSuchToken)
+    json_input::decode_id(segment).ok_or(ApiError::NoSuchToken)
 }
 
 /// A name or id in a path; text that is not UTF-8 names nothing.
 pub(super) fn reference(segment: &str) -> Result<String, ApiError> {
-    json_input::decode(segment).ok_or(ApiError::NotFound)
+    Ok(json_input::decode(segment).ok_or(RouteError::NotFound)?)
 }
 
 /// The filter and the order of a list of keys.
@@ -135,7 +134,7 @@ pub(super) fn key_query(request: &ControlRequest) -> Result<KeyQuery, ApiError> 
         status: status.transpose()?,
         unused_for: duration(request, "unused_for")?,
         expires_within: duration(request, "expires_within")?,
-        newest_first: request.parameter("newest_first").map(boolean).transpose()?.unwrap_or(false),
+        newest_first: json_input::boolean(request, "newest_first")?.unwrap_or(false),
     })
 }
 
@@ -155,8 +154,4 @@ pub(super) fn digests(request: &ControlRequest) -> Result<Vec<String>, ApiError>
 fn duration(request: &ControlRequest, name: &str) -> Result<Option<Duration>, InputError> {
     let parse = |text| parse_duration(text).map_err(|error| InputError::Query(format!("`{name}` {error}")));
     request.parameter(name).map(parse).transpose()
-}
-
-fn boolean(text: &str) -> Result<bool, InputError> {
-    text.parse().map_err(|_| InputError::Query("`newest_first` must be true or false".into()))
 }

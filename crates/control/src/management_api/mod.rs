@@ -22,7 +22,7 @@ use uuid::Uuid;
 use crate::json_input;
 use crate::management::{Actor, Management, Program, TokenRefusal};
 use crate::person_limiter::{Bucket, PersonLimiter};
-use crate::request::{ControlRequest, ReadError};
+use crate::request::{ControlRequest, ReadError, RouteError};
 use domain::address_limiter::AddressLimiter;
 use domain::clock::{self, Micros};
 use domain::identity::{Peer, PersonId, X_REQUEST_ID};
@@ -147,7 +147,7 @@ impl ManagementApi {
     async fn respond(&self, id: Uuid, peer: &Peer, request: Request<Incoming>) -> Response<Bytes> {
         let result = async {
             if !request.uri().path().starts_with("/v1/") {
-                return Err(ApiError::NotFound);
+                return Err(RouteError::NotFound.into());
             }
             let request =
                 ControlRequest::read(BASE, id, peer, &self.trusted, request).await.map_err(|error| match error {

@@ -8,6 +8,8 @@ use Endpoint::{
     ShowOrg, ShowRule, ShowUsage, ShowUser,
 };
 
+use crate::request::RouteError;
+
 /// The operations of the API.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Endpoint {
@@ -57,15 +59,6 @@ pub(super) struct Route {
     pub(super) endpoint: Endpoint,
     /// Query parameters that are accepted; others are refused.
     pub(super) query: &'static [&'static str],
-}
-
-/// Why a request has no route.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum RouteError {
-    /// No route has this path.
-    NotFound,
-    /// Routes have this path, for other methods: the value of `Allow`.
-    MethodNotAllowed(String),
 }
 
 /// Query parameters of a list.
@@ -124,18 +117,9 @@ const fn route(method: &'static str, path: &'static str, endpoint: Endpoint, que
 
 /// Finds the route of a method and the segments of a path below `/v1/`, and the segments at the places of the braces.
 pub(super) fn find<'a>(method: &str, segments: &[&'a str]) -> Result<(&'static Route, Vec<&'a str>), RouteError> {
-    let matching = || ROUTES.iter().filter_map(|route| Some((route, route.matches(segments)?)));
-    let mut methods = Vec::new();
-    for (route, values) in matching() {
-        if route.method == method {
-            return Ok((route, values));
-        }
-        methods.push(route.method);
-        if route.method == "GET" {
-            methods.push("HEAD");
-        }
-    }
-    if methods.is_empty() { Err(RouteError::NotFound) } else { Err(RouteError::MethodNotAllowed(methods.join(", "))) }
+    let same_path = || ROUTES.iter().filter_map(|route| Some((route, route.matches(segments)?)));
+    let same_method = same_path().find(|(route, _)| route.method == method);
+    same_method.ok_or_else(|| RouteError::new(same_path().map(|(route, _)| route.method)))
 }
 
 impl Route {

@@ -7,18 +7,15 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{Response, StatusCode};
-use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 
 use super::error::ApiError;
 use super::response;
-use crate::management::{Actor, Management};
+use crate::management::{Actor, Management, STATE_MEDIA_TYPE, run_beside};
 use domain::clock::Micros;
 
 /// Bytes of an export at most: hundreds of thousands of keys.
 const MAX_BYTES: usize = 128 << 20;
-/// Media type of JSON lines.
-const MEDIA_TYPE: &str = "application/x-ndjson";
 
 /// Turns to export, shared by all workers.
 #[derive(Clone, Debug)]
@@ -42,13 +39,12 @@ impl ExportTurns {
         now: Micros,
     ) -> Result<Response<Bytes>, ApiError> {
         let turn = Arc::clone(&self.0).try_acquire_owned().map_err(|_| ApiError::Exporting)?;
-        let runtime = Handle::current();
-        let reading = tokio::task::spawn_blocking(move || {
+        let reading = async move || {
             let _turn = turn;
-            runtime.block_on(read(&management, &actor, now))
-        });
-        let lines = reading.await.map_err(|_| ApiError::Internal)??;
-        Ok(response::build(StatusCode::OK, MEDIA_TYPE, lines))
+            read(&management, &actor, now).await
+        };
+        let lines = run_beside(reading).await.map_err(|_| ApiError::Internal)??;
+        Ok(response::build(StatusCode::OK, STATE_MEDIA_TYPE, lines))
     }
 }
 

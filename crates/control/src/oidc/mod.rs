@@ -26,7 +26,6 @@ mod authorization_request;
 mod authorization_response;
 mod code_exchange;
 mod id_token;
-mod userinfo;
 mod verified_identity;
 mod issuer;
 mod subject_token;

@@ -2,18 +2,20 @@
 
 use std::fmt;
 
+use http::{HeaderValue, StatusCode};
+use openidconnect::url::Url;
 use serde_json::{Map, Value};
 
 use super::authorization_request::{self, AuthorizationRequest, PendingAuthorization, Prompt};
 use super::authorization_response::AuthorizationResponse;
 use super::code_exchange::{Tokens, exchange_code};
-use super::document_cache::DocumentCache;
+use super::document_cache::{DocumentCache, classify_http_error};
 use super::error::Error;
 use super::http::HttpClient;
 use super::id_token::IdTokenVerifier;
+use super::invalid_response::{InvalidProviderResponse, ProviderEndpoint};
 use super::metadata::Metadata;
 use super::settings::{Settings, is_https, parse_issuer};
-use super::userinfo::fetch_userinfo;
 use super::verified_identity::VerifiedIdentity;
 use domain::clock::Micros;
 use domain::secret::Secret;
@@ -158,4 +160,34 @@ impl fmt::Debug for Provider {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Provider").field("settings", &self.settings).finish_non_exhaustive()
     }
+}
+
+/// Userinfo request (OpenID Connect Core 1.0, section 5.3): fetches the claims of the user that an access token was
+/// issued for.
+///
+/// Signed responses, which a client must request at its registration, are not supported: TLS
+/// authenticates the provider.
+async fn fetch_userinfo(
+    http: &HttpClient,
+    endpoint: &Url,
+    access: &Secret,
+    subject: &str,
+) -> Result<Map<String, Value>, Error> {
+    let bearer = HeaderValue::try_from(format!("Bearer {}", access.expose()));
+    let bearer =
+        bearer.map_err(|_| Error::InvalidResponse(ProviderEndpoint::Token, InvalidProviderResponse::TokenType))?;
+    let response = http.get(endpoint, Some(bearer)).await;
+    let response = response.map_err(|error| classify_http_error(ProviderEndpoint::Userinfo, error))?;
+    if response.status != StatusCode::OK {
+        return Err(invalid_userinfo(InvalidProviderResponse::Status(response.status)));
+    }
+    let claims: Map<String, Value> = serde_json::from_slice(&response.body)
+        .map_err(|error| invalid_userinfo(InvalidProviderResponse::from_json(&error)))?;
+    // Section 5.3.2: without this check, an access token of another user, put in place of the right one (token
+    // substitution), would bring that user's address.
+    if claims.get("sub").and_then(Value::as_str) == Some(subject) { Ok(claims) } else { Err(Error::UserinfoSubject) }
+}
+
+fn invalid_userinfo(error: InvalidProviderResponse) -> Error {
+    Error::InvalidResponse(ProviderEndpoint::Userinfo, error)
 }

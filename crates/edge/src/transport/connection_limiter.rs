@@ -120,7 +120,8 @@ impl Counts {
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
         drop(self.per_address.take());
-        self.counts.total.fetch_sub(1, Ordering::Relaxed);
+        let before = self.counts.total.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "each permit is counted once");
     }
 }
 

@@ -44,7 +44,7 @@ mod shipper;
 mod running_shipper;
 mod shippers;
 
-// What decides without I/O: the simulation of many shippers drives it.
+// Decisions without I/O, which the simulation of many shippers drives.
 pub use batch::OPEN_AFTER;
 pub use platform::outbound::delivery::Retry;
 pub use steps::{PartEnd, ShipAction, ShipEvent, ShipSteps};

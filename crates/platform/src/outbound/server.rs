@@ -2,12 +2,17 @@
 
 use std::io;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::pki_types::{InvalidDnsNameError, ServerName};
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::timeout;
 
-use super::connect::{ConnectError, connect};
 use crate::tls::ClientTls;
+
+/// Time-out of a connection to one address, so that one that does not answer leaves time for the next.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Stream to a server, with or without TLS.
 pub trait OutboundStream: AsyncRead + AsyncWrite + Unpin + Send {}
@@ -23,6 +28,17 @@ pub struct Server {
     pub port: u16,
     /// None without encryption.
     pub tls: Option<Arc<ClientTls>>,
+}
+
+/// Reason why there is no TCP connection.
+#[derive(Debug, thiserror::Error)]
+pub enum ConnectError {
+    /// The host name cannot be resolved.
+    #[error("its name cannot be resolved")]
+    Name(#[source] io::Error),
+    /// No address of the host accepts a connection.
+    #[error("cannot connect to it")]
+    Connect(#[source] io::Error),
 }
 
 /// Reason why there is no connection to a server.
@@ -51,4 +67,19 @@ impl Server {
         let stream = tls.connector().connect(name, stream).await;
         Ok(Box::new(stream.map_err(ServerError::Handshake)?))
     }
+}
+
+/// Connects to a host, a name or an address without brackets, whose addresses are tried in turn: the error is that of
+/// the last one.
+async fn connect(host: &str, port: u16) -> Result<TcpStream, ConnectError> {
+    let addresses = lookup_host((host, port)).await.map_err(ConnectError::Name)?;
+    let mut last = io::Error::from(io::ErrorKind::NotFound);
+    for address in addresses {
+        match timeout(CONNECT_TIMEOUT, TcpStream::connect(address)).await {
+            Ok(Ok(stream)) => return Ok(stream),
+            Ok(Err(error)) => last = error,
+            Err(_) => last = io::ErrorKind::TimedOut.into(),
+        }
+    }
+    Err(ConnectError::Connect(last))
 }

@@ -153,7 +153,8 @@ impl Connector {
     pub(super) async fn check_server(&self, client: &Client) -> Result<(), Error> {
         let settings = "SELECT current_setting('server_version'), current_setting('server_encoding')";
         let row = client.query_one(settings, &[]).await?;
-        let (version, encoding): (String, String) = (row.get(0), row.get(1));
+        let version: String = row.get(0);
+        let encoding: String = row.get(1);
         if encoding != ENCODING {
             return Err(Error::Encoding { server: self.server(), encoding });
         }

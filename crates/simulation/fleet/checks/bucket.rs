@@ -22,7 +22,7 @@ use crate::shard::number_at;
 use crate::trace::{NONE, Offender};
 use crate::world::World;
 
-/// How much faster than Redis a gateway's clock may run: twice the drift of the simulation.
+/// Part by which a gateway's clock may run faster than that of Redis: twice the drift of the simulation.
 const DRIFT: f64 = 2e-4;
 /// Time for which single admissions by Redis are remembered.
 const REMEMBERED: u64 = 120_000_000;

@@ -21,7 +21,7 @@ use crate::world::World;
 const ASSERTED_WITHIN: u64 = 250_000 + DEADLINE;
 const OPEN_WITHIN: u64 = 1_000_000;
 const STALE_WITHIN: u64 = 60_000_000;
-/// How much a gateway's clock may be slower.
+/// Microseconds of a second by which a gateway's clock may be slower.
 const DRIFT: u64 = 1_000_000 / 5_000;
 
 /// An acknowledged revocation.

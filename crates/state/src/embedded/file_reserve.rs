@@ -78,7 +78,7 @@ impl FileReserve {
         let Some(error) = failed else { return Ok(()) };
         self.retry_at.get_or_insert_with(|| Instant::now() + RETRY_DELAY);
         let left = if demand == Demand::Addition { LEFT_BY_ADDITIONS } else { LEFT_BY_USAGE };
-        // What is only in the log cannot be checkpointed on a full disk, and the log must not grow for good.
+        // Pages that are only in the log cannot be checkpointed on a full disk, and the log must not grow for good.
         let is_stored = pages(connection, "page_count")? <= self.stored_pages;
         if is_stored && pages(connection, "freelist_count")? > left { Ok(()) } else { Err(error) }
     }

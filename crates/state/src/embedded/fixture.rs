@@ -1,7 +1,7 @@
 //! Records for the tests of this module: an organization, its user, and keys.
 
 use super::{Embedded, Settings};
-use crate::{Change, Key, KeyActors, KeyExport, Org, OrgPolicy, User};
+use crate::{Change, Key, KeyActors, KeyExport, Org, User};
 use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
 use domain::key::{KeyDigest, KeyId, OrgTag};
@@ -23,27 +23,8 @@ impl Fixture {
         let settings = Settings { path: directory.path().join("state.db"), quota: Quota::DEFAULT, concurrent: 10 };
         let state = Embedded::open(&settings).unwrap();
         let tag = OrgTag::generate().unwrap();
-        let org = Org {
-            id: OrgId::generate(),
-            tag,
-            name: "acme".to_owned(),
-            created: Micros(1),
-            suspended: false,
-            concurrent: None,
-            policy: OrgPolicy::default(),
-        };
-        let user = User {
-            id: UserId::generate(),
-            org: org.id,
-            email: "a@acme.test".into(),
-            permissions: Vec::new(),
-            created: Micros(1),
-            removed: None,
-            vouched_by: None,
-            withdrawn: None,
-            suspended: None,
-            responsible: None,
-        };
+        let org = Org::new(OrgId::generate(), tag, "acme", Micros(1));
+        let user = User::new(UserId::generate(), org.id, "a@acme.test", Micros(1));
         let fixture = Self { state, settings, org: org.id, user: user.id, tag, _directory: directory };
         fixture.state.change(Change::CreateOrg(org)).await.unwrap();
         fixture.state.change(Change::CreateUser(user)).await.unwrap();
@@ -52,22 +33,7 @@ impl Fixture {
 
     /// A key that was never used.
     pub(super) fn key(&self) -> Key {
-        Key {
-            id: KeyId::generate(self.tag).unwrap(),
-            org: self.org,
-            user: self.user,
-            name: "key".into(),
-            imported: false,
-            session_quota_key: false,
-            created: Micros(1),
-            rotated: None,
-            previous_until: None,
-            revoked: None,
-            quota: None,
-            policy: None,
-            last_used: None,
-            uses: 0,
-        }
+        Key::new(KeyId::generate(self.tag).unwrap(), self.org, self.user, "key", Micros(1))
     }
 
     /// An exported key that was never used.

@@ -179,15 +179,7 @@ mod tests {
     fn org(name: &str) -> Change {
         let id = OrgId::generate();
         let tag = OrgTag::generate().unwrap();
-        let org = Org {
-            id,
-            tag,
-            name: name.into(),
-            created: Micros(1),
-            suspended: false,
-            concurrent: None,
-            policy: crate::OrgPolicy::default(),
-        };
+        let org = Org::new(id, tag, name, Micros(1));
         Change::CreateOrg(org)
     }
 

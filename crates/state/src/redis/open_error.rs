@@ -1,4 +1,4 @@
-//! Why a Redis state could not be opened.
+//! Reason why a Redis state could not be opened.
 
 use std::sync::Arc;
 

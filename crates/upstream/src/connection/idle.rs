@@ -35,7 +35,8 @@ const MAX_AGE: Duration = Duration::from_secs(50);
 /// Time after which an idle connection gives back the buffer that has grown with a body.
 const SILENCE: Duration = Duration::from_secs(1);
 
-/// Stacks of idle connections: the one used last is used next, so that the others grow old.
+/// Stacks of idle connections: the one used last is used next, so that the others grow old. Shared by the tasks of one
+/// worker: requests take connections and give them back, the upkeep closes old ones. One that is dropped closes.
 pub(crate) struct IdleConnections {
     /// Connections that were idle already when the event loop last waited for events.
     polled: Vec<(Box<Connection>, Instant)>,
@@ -46,7 +47,8 @@ pub(crate) struct IdleConnections {
     /// True once the endpoint was removed: no connection to it is kept.
     is_closed: bool,
     link: EndpointLink,
-    /// Connections on their way to requests that waited for them, by the numbers of these.
+    /// Connections on their way to requests that waited for them, by the numbers of these. A request that is dropped
+    /// meanwhile takes its own out.
     handed: Vec<(u64, Box<Connection>)>,
     /// True while a task looks for connections whose buffers have grown.
     is_shrinking: bool,
@@ -122,6 +124,7 @@ impl IdleConnections {
 
     /// Takes a connection that can carry a request. Old and unclean ones are closed on the way.
     pub(crate) fn pop(&mut self, now: Instant) -> Option<Box<Connection>> {
+        debug_assert!(!self.is_closed || self.len() == 0, "no connection to a removed endpoint is kept");
         if let Some((connection, _)) = self.fresh.last() {
             self.begin_turn(connection.turn());
         }
@@ -188,6 +191,7 @@ impl IdleConnections {
 
     /// Hands a connection to a request. Without one, the request is woken to look again.
     fn hand_to(&mut self, request: LocalRequest, connection: Option<Box<Connection>>) {
+        debug_assert!(self.handed.iter().all(|(id, _)| *id != request.id()), "a request is given one connection");
         self.handed.extend(connection.map(|connection| (request.id(), connection)));
         request.wake();
     }

@@ -129,7 +129,7 @@ impl Reservation<'_> {
             return Some(Reserved::Shared);
         }
         let permit = self.pool.connections[endpoint].link.try_acquire().map(Reserved::Permit);
-        // Where there is no room for another connection, one that has answered nothing for a while may yet answer.
+        // There is no room for another connection: one that has answered nothing for a while may yet answer.
         permit.or_else(|| http2.any_stream().map(|stream| Reserved::Open(Carrier::of_stream(stream))))
     }
 

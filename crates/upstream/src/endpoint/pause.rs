@@ -63,10 +63,12 @@ impl Pause {
 /// past. `wall` is the time of the wall clock.
 pub(crate) fn parse_retry_after(headers: &HeaderMap, wall: Micros) -> Option<Duration> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
-    let asked = match text.bytes().all(|byte| byte.is_ascii_digit()) {
+    let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
+    let asked = if is_number {
         // More digits than fit are a long time.
-        true if !text.is_empty() => Duration::from_secs(text.parse().unwrap_or(u64::MAX)),
-        _ => Duration::from_micros(http_date::parse(text)?.since(wall)),
+        Duration::from_secs(text.parse().unwrap_or(u64::MAX))
+    } else {
+        Duration::from_micros(http_date::parse(text)?.since(wall))
     };
     (!asked.is_zero()).then_some(asked.min(LONGEST))
 }

@@ -57,7 +57,7 @@ pub(super) type Ended = Result<UpstreamResponse, SendError>;
 pub(super) struct FailedAttempt {
     pub(super) reason: RetryReason,
     pub(super) kept: KeptRequest,
-    /// What the client gets when the request is not sent again.
+    /// Result for the client when the request is not sent again.
     pub(super) ended: EndedAttempt,
 }
 

@@ -165,7 +165,7 @@ impl<'p> Exchange<'p> {
                 let FailedAttempt { reason, ended, .. } = &**failed;
                 self.trace_result(ended.answered.as_ref().map(|(_, response)| response.status()));
                 let is_granted = self.tries.take_retry(*reason, ended.in_flight.index(), &ended.deadlines);
-                // What broke one connection of HTTP/1, such as a network device that restarts, may have broken all.
+                // The cause that broke one connection of HTTP/1, such as a device that restarts, may have broken all.
                 let needs_new = self.pool.protocol == Protocol::Http1 && reason.needs_new_connection();
                 Event::Failed { is_granted, needs_new }
             }

@@ -136,7 +136,7 @@ fn ships_across_an_outage_and_a_restart(place: &dyn Place) {
     keep_plain(&settings);
     let caller = Caller::random();
     let received = || distinct(&place.received()).len();
-    // What lies in the journal already is shipped, too.
+    // Records that are in the journal already are shipped, too.
     let journal = open_journal(&settings);
     write(&journal, caller, 150);
     let shippers = start(&journal, place);

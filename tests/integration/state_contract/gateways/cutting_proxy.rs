@@ -76,10 +76,8 @@ async fn accept(listener: TcpListener, server: SocketAddr, shared: Arc<Shared>, 
 async fn forward(mut from: OwnedReadHalf, to: &mut OwnedWriteHalf, mut left: u64, shared: &Shared) -> Vec<u8> {
     let mut buffer = vec![0; 4096];
     while let Ok(length @ 1..) = from.read(&mut buffer).await {
-        let passed = match shared.stopped.load(Ordering::SeqCst) {
-            true => length,
-            false => length.min(usize::try_from(left).unwrap()),
-        };
+        let is_stopped = shared.stopped.load(Ordering::SeqCst);
+        let passed = if is_stopped { length } else { length.min(usize::try_from(left).unwrap()) };
         left = left.saturating_sub(length as u64);
         if to.write_all(&buffer[..passed]).await.is_err() || passed < length {
             return buffer[passed..length].to_vec();

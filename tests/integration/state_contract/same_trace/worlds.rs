@@ -251,10 +251,10 @@ impl Traced {
     /// Follows the bucket's time after an answer that looked into the bucket.
     fn moved(&mut self, admitted: bool) {
         let now = self.now;
-        let [embedded, redis] = self.at.map(|at| match now < at {
-            true if at.since(now) <= REORDERED_US => (at, at),
-            true => (now, now),
-            false => (now, at),
+        let [embedded, redis] = self.at.map(|at| match at.since(now) {
+            0 => (now, at),
+            1..=REORDERED_US => (at, at),
+            _ => (now, now),
         });
         self.at = [embedded.0, if admitted { redis.0 } else { redis.1 }];
     }

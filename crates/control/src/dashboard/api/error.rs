@@ -5,23 +5,19 @@ use uuid::Uuid;
 
 use crate::dashboard::error::DashboardError;
 use crate::dashboard::response::{self, DashboardResponse};
-use crate::dashboard::routes::RouteError;
 use crate::json_input::InputError;
 use crate::management::ManagementError;
-use domain::problem::sentence;
-use domain::problem::{self, Problem};
+use crate::request::RouteError;
+use domain::problem::{self, Problem, sentence};
 
 /// Advice of every 429.
 const BACKOFF: &str = "Wait for the seconds in Retry-After, then retry with exponential backoff.";
 
-/// Why the API does not do what a request asks for.
+/// Reason why the API does not do what a request asks for.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum ApiError {
-    #[error("the API has no such path")]
-    NotFound,
-    /// With the value of `Allow`.
-    #[error("this path supports {0} only")]
-    MethodNotAllowed(String),
+    #[error(transparent)]
+    Route(#[from] RouteError),
     #[error("this requires a web session, by its cookie: sign in on the dashboard")]
     NoSession,
     #[error("API keys do not manage keys: this requires a web session, by its cookie; sign in on the dashboard")]
@@ -45,8 +41,7 @@ pub(crate) enum ApiError {
 impl ApiError {
     fn status_and_code(&self) -> (StatusCode, &'static str) {
         match self {
-            Self::NotFound => (StatusCode::NOT_FOUND, "not_found"),
-            Self::MethodNotAllowed(_) => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
+            Self::Route(error) => error.status_and_code(),
             Self::NoSession | Self::KeyNotAccepted => (StatusCode::UNAUTHORIZED, "unauthenticated"),
             Self::SessionEnded => (StatusCode::UNAUTHORIZED, "invalid_session"),
             Self::Input(error) => error.status_and_code(),
@@ -85,7 +80,7 @@ impl ApiError {
         let problem = Problem::new(status, code, self.detail()).with_request_id(id.to_string());
         let response = response::build(status, problem::MEDIA_TYPE, problem.to_json());
         match self {
-            Self::MethodNotAllowed(methods) => response::with_allow(response, methods),
+            Self::Route(RouteError::MethodNotAllowed(methods)) => response::with_allow(response, methods),
             _ if status == StatusCode::UNAUTHORIZED => response::with_challenge(response),
             Self::Dashboard(error) => response::with_retry_after(response, error.retry_after()),
             _ => response,
@@ -96,15 +91,6 @@ impl ApiError {
 impl From<ManagementError> for ApiError {
     fn from(error: ManagementError) -> Self {
         Self::Dashboard(error.into())
-    }
-}
-
-impl From<RouteError> for ApiError {
-    fn from(error: RouteError) -> Self {
-        match error {
-            RouteError::NotFound => Self::NotFound,
-            RouteError::MethodNotAllowed(methods) => Self::MethodNotAllowed(methods),
-        }
     }
 }
 

@@ -76,17 +76,17 @@ impl CreateTokenBody {
 
 /// The key id in a path.
 pub(super) fn key(segment: &str) -> Result<KeyId, ApiError> {
-    json_input::decode(segment).and_then(|id| id.parse().ok()).ok_or(ApiError::NoKey)
+    json_input::decode_id(segment).ok_or(ApiError::NoKey)
 }
 
 /// The session id in a path.
 pub(super) fn session(segment: &str) -> Result<SessionId, ApiError> {
-    json_input::decode(segment).and_then(|id| id.parse().ok()).ok_or(ApiError::NoSuchSession)
+    json_input::decode_id(segment).ok_or(ApiError::NoSuchSession)
 }
 
 /// The token id in a path.
 pub(super) fn token(segment: &str) -> Result<TokenId, ApiError> {
-    json_input::decode(segment).and_then(|id| id.parse().ok()).ok_or(ApiError::NoSuchToken)
+    json_input::decode_id(segment).ok_or(ApiError::NoSuchToken)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ pub enum RecordSource {
     Gateway {
         /// Its name.
         name: String,
-        /// Why the records of the others are missing; `None` when only this gateway's are configured to be read.
+        /// Reason why the records of the others are missing; `None` when only this gateway's are configured to be read.
         others: Option<MissingOthers>,
     },
     /// The records of all gateways.

@@ -75,7 +75,7 @@ pub(super) enum End {
     Upgraded(UpgradeHook, BytesMut),
 }
 
-/// Why the HTTP library is not polled any more.
+/// Reason for which the HTTP library is not polled any more.
 enum Pause {
     Ended,
     Expired(Expired),

@@ -19,7 +19,7 @@ pub(super) struct Http2State {
     pub(super) highest_stream: Cell<u32>,
     /// Pieces of responses that were sent and not yet credited to the client's allowance of frames.
     uncredited_pieces: Cell<u32>,
-    /// Why the client's frames end the connection.
+    /// Reason for which the client's frames end the connection.
     pub(super) frame_error: Cell<Option<FrameError>>,
     /// The state of the stream whose exchange has just begun, for the task of the stream.
     ///
@@ -42,6 +42,7 @@ pub(super) struct StreamState {
 impl Http2State {
     /// Notes what the frames that have come say: whether a head is incomplete, and the highest stream.
     pub(super) fn record_frames(&self, in_head: bool, highest_stream: u32) {
+        debug_assert!(highest_stream >= self.highest_stream.get(), "streams are begun in their order");
         self.highest_stream.set(highest_stream);
         if in_head {
             self.activity.begin_head();

@@ -4,8 +4,8 @@
 //! - [`join`]: joins each use with its outcome; [`near_id`]: searches for the one with an id.
 //! - [`stop`]: stops reads whose callers are gone.
 //! - [`follower`]: follows a growing journal; [`stream`]: does so from a position on, across restarts, with the uses
-//!   that are open there ([`begun_uses`]), and with the checkpoints in it ([`journal_checkpoint`]);
-//!   [`stream_start`]: where it begins; [`record_join`]: joins its lines.
+//!   that are open there ([`begun_uses`]), and with the checkpoints in it ([`journal_checkpoint`]); [`record_join`]:
+//!   joins its lines.
 //! - [`activity`]: requests and refusals of keys by the hour, and their last uses.
 //! - [`verify`]: checks the integrity of a journal; [`verify_report`]: what it found; [`beginning`]: what was removed.
 //! - [`verify_derived`]: checks what was derived from it, too: indexes, and its own checkpoints.
@@ -25,7 +25,6 @@ mod begun_uses;
 pub(crate) mod journal_checkpoint;
 pub(crate) mod record_join;
 pub(crate) mod stream;
-mod stream_start;
 pub(crate) mod activity;
 pub(crate) mod metering;
 pub(crate) mod beginning;

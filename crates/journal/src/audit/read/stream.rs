@@ -14,11 +14,11 @@ use std::time::Duration;
 use super::begun_uses;
 use super::journal_checkpoint::JournalCheckpoint;
 use super::record_join::{JoinedPart, RecordJoin};
-use super::stream_start;
 use crate::audit::format::record::Record;
 use crate::audit::format::segment::{self, BLOCK, Block, Point};
-use crate::audit::format::source::{self, Piece};
+use crate::audit::format::source::{self, Piece, SegmentSource};
 use crate::audit::format::stream_position::StreamPosition;
+use crate::files;
 use domain::clock::Micros;
 
 /// Stream of the journal's records.
@@ -64,7 +64,7 @@ impl RecordStream {
         end: JournalEnd,
         open_after: Option<Duration>,
     ) -> io::Result<Self> {
-        let (at, has_lost_lines) = stream_start::find(directory, from, end.point)?;
+        let (at, has_lost_lines) = find_start(directory, from, end.point)?;
         let header = crate::audit::format::open_uses::read_header(directory, at.segment)?;
         let open = begun_uses::open_at(directory, at.point())?;
         let gateway = header.map_or_else(Arc::default, |header| header.gateway.as_ref().into());
@@ -126,7 +126,7 @@ impl RecordStream {
         let block = Block { segment: self.join.at.segment, start: self.join.at.offset, end: to };
         let mut piece = mem::take(&mut self.piece);
         let read = match source::read_block(&self.directory, block, &mut piece) {
-            // What cannot be read now will not be readable later: the rest of the segment is left out, and counted.
+            // Unreadable lines will not be readable later: the rest of the segment is left out, and counted.
             Err(error) if error.kind() == io::ErrorKind::InvalidData => {
                 tracing::error!(%error, segment = self.join.at.segment,
                     "a damaged part of the audit journal cannot be shipped; see `keygate audit verify`");
@@ -165,4 +165,32 @@ impl RecordStream {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalEnd {
     pub(crate) point: Point,
+}
+
+/// The position from which to read on, in the journal as it is now, and whether it no longer has the lines before it.
+fn find_start(directory: &Path, from: StreamPosition, end: Point) -> io::Result<(StreamPosition, bool)> {
+    if from.segment > end.segment {
+        return Ok((from.at_segment(end.segment), true));
+    }
+    let files = segment::list_files(directory)?;
+    let first = files.iter().map(|file| file.number).find(|number| *number >= from.segment);
+    Ok(match first {
+        Some(first) if first > from.segment => (from.at_segment(first), false),
+        Some(_) if from.offset == 0 || has_last_line(directory, &from)? => (from, false),
+        // The journal has lost its end there: what is in the segment now comes from its beginning.
+        Some(_) => (from.at_segment(from.segment), true),
+        None => (from.at_segment(end.segment), true),
+    })
+}
+
+/// Returns whether the last line before a position is the one that was read.
+fn has_last_line(directory: &Path, position: &StreamPosition) -> io::Result<bool> {
+    let length = position.offset.checked_sub(position.last_line).and_then(|length| usize::try_from(length).ok());
+    let Some(length) = length.filter(|length| *length > 0) else { return Ok(false) };
+    let source = files::if_intact(SegmentSource::open(directory, position.segment))?.flatten();
+    let Some(mut source) = source else { return Ok(false) };
+    let mut line = vec![0; length];
+    let read = files::fill(&mut line, position.last_line, |out, at| source.read_at(out, at));
+    let is_whole = files::if_intact(read)? == Some(length);
+    Ok(is_whole && position.has_read(&line))
 }

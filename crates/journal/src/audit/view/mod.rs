@@ -205,7 +205,7 @@ impl AuditView {
             reader => Some(reader?.follow(filter, 0)?),
         };
         let mut others = Arrivals::at_end(fleet, filter, self.journal.identity()?);
-        // What is completed between these moments is in both, and returned once.
+        // Records that are completed between these moments are in both, and returned once.
         let listed = self.list(&filter, last, None, u64::MAX)?.records;
         let completed = own.as_mut().map(Follower::poll).transpose()?.unwrap_or_default();
         others.skip(&listed);
@@ -258,7 +258,7 @@ impl AuditView {
             let last = found.last_place(query.limit);
             records.extend(found.records);
             let is_full = records.len() > limit;
-            // Where matching records are rare, a caller that must not wait goes on from the cursor.
+            // Matching records may be rare: a caller that must not wait goes on from the cursor.
             if let Some(place) = last.filter(|_| !is_full && budget == u64::MAX) {
                 query.behind = Some(place);
                 continue;

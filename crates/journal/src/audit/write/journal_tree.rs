@@ -166,7 +166,7 @@ impl JournalTree {
     fn add_line(&mut self, line: &[u8]) -> Result<(), TreeError> {
         self.chunk.push(hash::leaf(line));
         let Some(published) = self.published.take_if(|published| self.chunk.end() >= published.size) else {
-            // What a checkpoint covers already needs no other one.
+            // Lines that a checkpoint covers already need no other one.
             self.news += u64::from(self.published.is_none() && !lines::is_checkpoint(line));
             return Ok(());
         };

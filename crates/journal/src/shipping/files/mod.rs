@@ -257,7 +257,7 @@ mod tests {
                 }
                 let found = files.connect(JOURNAL, "g").unwrap();
                 prop_assert!(cut.is_some() || found == Some(position(at)), "{found:?} of {at}");
-                // Where nothing is left to begin at, the shipper knows the position of the last delivery at most.
+                // With nothing left to begin at, the shipper knows the position of the last delivery at most.
                 at = found.map_or_else(|| {
                     fs::remove_file(&open).ok();
                     ids(directory.path()).len() as u64

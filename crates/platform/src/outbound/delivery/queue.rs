@@ -260,7 +260,7 @@ impl<T> State<T> {
 }
 
 impl<T> Batch<T> {
-    /// What is left.
+    /// Items that are left.
     pub(crate) fn rest(&self) -> &[T] {
         &self.items[self.done..]
     }

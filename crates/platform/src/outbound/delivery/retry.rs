@@ -1,4 +1,5 @@
-//! Retries: pauses with jitter, `Retry-After`, and when a delivery is given up. Pure: time is a value.
+//! Retries: pauses with jitter (against a thundering herd), `Retry-After`, and when a delivery is given up. Pure: time
+//! is a value.
 
 use std::time::Duration;
 

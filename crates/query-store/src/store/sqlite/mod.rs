@@ -186,7 +186,7 @@ impl SqliteStore {
         if read.unregistered.is_none() {
             return Ok(read.page);
         }
-        // What was read may have been collected by the time at which its snapshot is registered.
+        // Rows that were read may have been collected by the time at which its snapshot is registered.
         self.write_within(move |connection, history| rows::page(connection, org, after, limit, expiry, history)).await
     }
 }

@@ -30,7 +30,7 @@ pub enum InvalidRecord {
     Name {
         /// The name.
         name: String,
-        /// Why not.
+        /// Reason for that.
         reason: InvalidName,
     },
     /// A name has white space around it, or an email address is not in lower case: no record is written so.

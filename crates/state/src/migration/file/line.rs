@@ -6,7 +6,6 @@ use serde::{Deserialize, Serialize};
 
 use super::fields::{BucketLine, PolicyLine, QuotaLine, hex, hex_all, parse_actors, parse_all};
 use super::invalid_record::InvalidRecord;
-use super::programs::{check_rule, check_token};
 use super::user_line::UserLine;
 use super::{Counts, Summary};
 use crate::{ActorName, FederationRule, Key, KeyEvent, KeyExport, Org, StateRecord};
@@ -129,7 +128,7 @@ impl Line {
             Self::User(user) => StateRecord::User(Box::new(user.into_export()?)),
             Self::Key(key) => StateRecord::Key(Box::new(key.into_export()?)),
             Self::Digests(DigestsLine { key, replaced }) => StateRecord::Digests(key, parse_all(&replaced)?),
-            Self::Rule(rule) => check_rule(&rule).map(|()| StateRecord::Rule(rule))?,
+            Self::Rule(rule) => rule.validate().map(|()| StateRecord::Rule(rule))?,
             Self::Token(token) => check_token(&token).map(|()| StateRecord::Token(token))?,
             Self::End(_) => return Err(InvalidRecord::End),
         })
@@ -260,4 +259,15 @@ impl KeyLine {
         let actors = parse_actors(&key, by)?;
         Ok(KeyExport { key, digest, previous, replaced, bucket, quota, actors })
     }
+}
+
+/// Checks a token, as its creation does.
+fn check_token(token: &ManagementToken) -> Result<(), InvalidRecord> {
+    check_name(&token.name, names::validate_name(&token.name))?;
+    token.validate()?;
+    if token.admin.is_some() && token.org.is_none() {
+        return Err(InvalidRecord::AdminWithoutOrg);
+    }
+    let creator = ActorName::new(token.created_by.as_str());
+    if creator.is_valid() { Ok(()) } else { Err(InvalidRecord::Creator(token.created_by.clone())) }
 }

@@ -20,7 +20,6 @@ mod invalid_record;
 mod fields;
 mod line;
 mod user_line;
-mod programs;
 mod reader;
 mod writer;
 

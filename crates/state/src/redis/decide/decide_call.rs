@@ -67,19 +67,11 @@ impl<'a> DecideCall<'a> {
 
     /// Waits for the result as long as the link waits for replies.
     pub(super) async fn finish(mut self) -> CallResult {
-        match self.take_finishing() {
-            Ok(finishing) => finishing.await,
-            Err(result) => result,
-        }
-    }
-
-    /// Takes the future that finishes the call; the result, if nothing was sent.
-    fn take_finishing(&mut self) -> Result<CallFuture, CallResult> {
         match std::mem::replace(&mut self.stage, Stage::Completed) {
-            Stage::Sent(sent) => Ok(self.finishing(sent, None)),
-            Stage::Finishing(finishing) => Ok(finishing),
-            Stage::NotSent(result) => Err(result),
-            Stage::Completed => Err(Err(CommandError::Lost(None).into())),
+            Stage::Sent(sent) => self.finishing(sent, None).await,
+            Stage::Finishing(finishing) => finishing.await,
+            Stage::NotSent(result) => result,
+            Stage::Completed => unreachable!("the result of a call is taken once"),
         }
     }
 
@@ -105,10 +97,13 @@ impl Future for DecideCall<'_> {
                 call.stage = Stage::Completed;
                 return Poll::Ready(result);
             }
-            Stage::NotSent(_) | Stage::Completed => {
-                let result = call.take_finishing().err();
-                return Poll::Ready(result.unwrap_or_else(|| Err(CommandError::Lost(None).into())));
+            Stage::NotSent(_) => {
+                let Stage::NotSent(result) = std::mem::replace(&mut call.stage, Stage::Completed) else {
+                    unreachable!("the stage is that of above")
+                };
+                return Poll::Ready(result);
             }
+            Stage::Completed => unreachable!("the result of a call is taken once"),
         };
         let Stage::Sent(sent) = std::mem::replace(&mut call.stage, Stage::Completed) else {
             unreachable!("the reply above is that of a sent call")
@@ -125,7 +120,11 @@ impl Future for DecideCall<'_> {
 
 impl Drop for DecideCall<'_> {
     fn drop(&mut self) {
-        let Ok(finishing) = self.take_finishing() else { return };
+        let finishing = match std::mem::replace(&mut self.stage, Stage::Completed) {
+            Stage::Sent(sent) => self.finishing(sent, None),
+            Stage::Finishing(finishing) => finishing,
+            Stage::NotSent(_) | Stage::Completed => return,
+        };
         // Without a runtime the process is ending: the slots are released when the lease expires.
         let Ok(runtime) = tokio::runtime::Handle::try_current() else { return };
         let late_answer = self.late_answer.cloned();

@@ -40,7 +40,7 @@ impl ExactShare<'_> {
         portion: impl FnOnce(Micros) -> Option<(Portion, Micros)>,
     ) -> Option<Taken> {
         let since = self.lease.outage_since(down_since, now);
-        // What flowed in before Redis last answered about this key is in its bucket.
+        // Tokens that flowed in before Redis last answered about this key are in its bucket.
         let since = since.max(self.usage.state().confirmed);
         let (portion, since) = portion(since)?;
         let quota = share::quota_of(portion, self.quota)?;

@@ -9,8 +9,8 @@ use crate::redis::record_codec::StoredKey;
 use domain::clock::Micros;
 use domain::quota::Quota;
 
-/// Usage of a cached key. It stays when the rest of the cache entry is replaced by a newer version, and is the same for
-/// all secrets of the key.
+/// Usage of a cached key, shared by the entries of all its secrets and by the calls in flight. It stays when the rest
+/// of a cache entry is replaced by a newer version; dropped with uses that were not reported, it loses these.
 pub struct CachedUsage(Mutex<UsageState>);
 
 /// - `bucket` is measured in the effective quota.
@@ -45,6 +45,7 @@ pub struct UnreportedUses {
 impl UnreportedUses {
     /// Uses that Redis has not counted.
     pub fn pending(self) -> u64 {
+        debug_assert!(self.reported <= self.total, "Redis has counted no more than it was told");
         self.total - self.reported
     }
 }
@@ -89,6 +90,7 @@ impl CachedUsage {
         let mut state = self.state();
         // A late reply may concern an earlier name, or an earlier total than another reply.
         if state.unreported.name == report.name {
+            debug_assert!(report.total <= state.unreported.total, "a report has no more uses than there were");
             state.unreported.reported = state.unreported.reported.max(report.total);
         }
     }

@@ -63,7 +63,8 @@ impl LackingServer {
 
 impl Drop for LackingServer {
     fn drop(&mut self) {
-        self.0.lacking.fetch_sub(1, Ordering::Relaxed);
+        let before = self.0.lacking.fetch_sub(1, Ordering::Relaxed);
+        debug_assert!(before > 0, "each server is counted once");
     }
 }
 

@@ -1,10 +1,9 @@
 -- commit: an optimistic transaction. Checks that the records are as they were read, then writes everything, or nothing.
--- Where it withdraws something, it runs also when the server's memory is full (scripts.rs).
+-- A script that withdraws something runs also when the server's memory is full (scripts.rs).
 --
 -- KEYS     the records that it checks and writes, all of one hash slot
--- ARGV[1]  JSON: {"checks": [[name, key, …], …], "writes": [[name, key, …], …], "now": chosen time or 0}, where a key
--- is
---          an index into KEYS
+-- ARGV[1]  JSON: {"checks": [[name, key, …], …], "writes": [[name, key, …], …], "now": chosen time or 0}; a key is an
+--          index into KEYS
 --
 -- Checks: "present" key | "absent" key | "equal" key field value | "no_field" key field
 --         "fewer" key count                  the set has fewer members
@@ -20,22 +19,19 @@
 --         "limit_tokens" key level at per quota   makes that bucket as empty as this one, if it is fuller
 --         "set_tokens" key level at per      that bucket of a new user
 --         "merge_usage" key level at uses used quotas age   takes over more uses, a later last use and an emptier
---         bucket,
---                                            each by itself; of the two quotas, the bucket is measured in the first,
---                                            and the second is in force for `age` microseconds
+--                                            bucket, each by itself; of the two quotas, the bucket is measured in the
+--                                            first, and the second is in force for `age` microseconds
 --         "sweep" key index count            removes at most so many values of a sorted set whose time is over, and the
 --                                            fields of these names from a hash
 --         "prune" key count                  removes at most so many values of a sorted set whose time is over
 --         "append_to_log" key capacity entry a log is a hash: entries by number, and the last number as `last`; keeps
---         so
---                                            many entries
+--                                            so many entries
 --         "init_key" key version level at uses used quota   the live part of a new key, measured in this quota
 --         "init_org" key version             the live part of a new organization
 --         "replace_version" key version      another version; the rest of the live part is kept
 --         "convert_quota" key old new age    converts the bucket; {requests, per, capacity} of the old and the new
---         quota,
---                                            and the time for which the old one was in force. The tokens of this moment
---                                            stay
+--                                            quota, and the time for which the old one was in force. The tokens of this
+--                                            moment stay
 --
 -- Result: 0 when everything is written, else the number of the first check that failed, from 1; nothing was written.
 

@@ -1,11 +1,9 @@
 -- decide: decides one request, all or nothing.
 --
 -- KEYS[1]  the key's record, a hash; `live` is (version, bucket level, bucket time, per, uses, time of the last use),
--- and
---          `metered` the quota (requests, per, capacity) that the bucket was measured with
+--          and `metered` the quota (requests, per, capacity) that the bucket was measured with
 -- KEYS[2]  the organization's record, a hash; `live` is (version, slots taken, first end of a lease, last sign of
--- life);
---          and the leases (slot_leases.lua)
+--          life); and the leases (slot_leases.lua)
 -- KEYS[3]  the record of the key's user, a hash; `version` changes with its permissions and its removal. A read of the
 --          records leaves it out, because it does not know the user yet
 -- KEYS[4]  only of a key with a limit of requests in flight of its own: its slots and their leases (slot_leases.lua)
@@ -24,8 +22,7 @@
 --
 -- Result: packed (code, bucket level, slots taken, uses, slots this gateway holds), and, of a key with a limit of its
 -- own, (slots of the key that are taken, those of them that this gateway holds); or, for `stale` and for a read, the
--- three records without the leases. With `unregistered`, 1 in place of the level says that the lease of the key is
--- meant.
+-- three records without the leases. With `unregistered`, 1 in place of the level means the lease of the key.
 --
 -- The slots of the key are looked at before those of the organization, and both are taken, or none.
 --
@@ -118,7 +115,7 @@ if of_key then
   count_key_slots(of_key, code == ADMITTED, now, lease)
   if code == ADMITTED and of_key.taken >= of_key.limit then code = KEY_TOO_MANY end
 end
--- What writes a sign of life looks for the end of the one before. Where no slot is taken, none can be lost.
+-- Writing a sign of life looks for the end of the one before. Without a slot that is taken, none can be lost.
 local counted = false
 if taken > 0 and (code == ADMITTED or released > 0) and must_recount(first_end, alive, now, lease) then
   local held_by_others, was_away

@@ -1,8 +1,7 @@
 -- heartbeat: the heartbeat of a gateway, or its deregistration.
 --
 -- KEYS[1]  the gateways, a hash: name to (time of the last heartbeat, lifetime, time at which it joined, the latest
--- join
---          that it has seen), in microseconds
+--          join that it has seen), in microseconds
 -- ARGV[1]  the gateway's name
 -- ARGV[2]  the lifetime of its entry; 0 deregisters it
 -- ARGV[3]  the latest join that it has seen

@@ -22,7 +22,7 @@
 -- The end of the first lease when there is none.
 local NEVER = 9007199254740991
 
--- Whether all leases have to be read at `now`.
+-- Returns whether all leases have to be read at `now`.
 local function must_recount(first_end, alive, now, lease)
   if now >= first_end then return true end
   return now < alive or now - alive > lease / 2

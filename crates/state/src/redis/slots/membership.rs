@@ -100,6 +100,7 @@ impl OtherGateways {
 impl Membership {
     /// The membership of a gateway that joined at `joined`, beside the others.
     pub fn new(joined: u64, others: OtherGateways, beat: Micros) -> Self {
+        debug_assert!(others.earlier <= others.count, "those that joined earlier are among the others");
         let number = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
         Self {
             portion: Portion::new(number(others.count).saturating_add(1), number(others.earlier)),

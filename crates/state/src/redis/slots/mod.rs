@@ -13,8 +13,9 @@
 //! # States and events
 //!
 //! `held` is the number of permits, `released` the permits given back and not yet reported, `generation` the one of the
-//! entry. *Fenced* means that Redis ignores a report, or the gateway a reply, because its generation is not the current
-//! one.
+//! entry. Generations are the fencing against replies of before a failover, and against a primary that goes on beside
+//! its successor (split brain): *fenced* means that Redis ignores a report, or the gateway a reply, because its
+//! generation is not the current one.
 //!
 //! | event | `Unregistered`: no entry, nothing held | `Registered`: Redis counts what is held | `InDoubt`: Redis may count something else |
 //! |---|---|---|---|

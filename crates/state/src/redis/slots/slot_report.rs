@@ -132,7 +132,7 @@ impl PendingReport {
 
     /// Redis has no entry of this generation: it was deleted when the lease ended, or lost in a failover.
     pub(crate) fn unregistered(self) {
-        // What follows is the same as for a lost reply: Redis counts an unknown number.
+        // The rest is as for a lost reply: Redis counts an unknown number.
         drop(self);
     }
 }

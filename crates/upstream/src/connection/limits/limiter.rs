@@ -19,7 +19,7 @@ pub(crate) struct ConnectionLimiter {
     pub(super) releases: AtomicUsize,
     /// Held while counts are compared and changed: for the time of a decision, never over an await.
     counts: Mutex<()>,
-    /// What wakes the upkeep of each worker.
+    /// Wakes the upkeep of each worker.
     workers: Mutex<Vec<Arc<Notify>>>,
 }
 

@@ -42,8 +42,8 @@ impl OpenConnections {
 impl WorkerShare {
     /// Share without connections and without a bound, of one of so many workers.
     pub(super) fn new(all: &Arc<OpenConnections>, workers: usize) -> Self {
-        let (max, guaranteed, held) = Default::default();
-        let share = Self { all: Arc::clone(all), workers, max, guaranteed, held };
+        let none = || Cell::new(0);
+        let share = Self { all: Arc::clone(all), workers, max: none(), guaranteed: none(), held: none() };
         share.set_max(None);
         share
     }

@@ -1,7 +1,7 @@
 //! Balancing: which endpoint a request goes to.
 //!
-//! Three policies ([`BalancePolicy`]): the one of less cost, which is the default; one after the other; and by a hash
-//! of the identity ([`hash`]).
+//! Three policies ([`BalancePolicy`]): the one of less cost, which is the default (least connections, weighed by
+//! latency); one after the other (round robin); and by a hash of the identity ([`hash`]).
 //!
 //! # Cost
 //!

@@ -139,7 +139,7 @@ impl Source {
         let port = match authority.port_u16() {
             Some(port) => port,
             None if authority.as_str() == host => default_port(is_encrypted),
-            // What follows the host is no port, such as 99999.
+            // The rest behind the host is no port, such as 99999.
             None => return Err(SourceError::NotAnEndpoint(uri.to_string())),
         };
         let bare = host.trim_start_matches('[').trim_end_matches(']');

@@ -119,7 +119,7 @@ impl PendingLines {
     /// Undoes the beginning of a segment whose header is the first of these lines.
     fn undo_begin_segment(&mut self, lines: &[u8]) {
         let header = line::split_lines(lines).next().and_then(|(_, line)| open_uses::parse_header(line));
-        // What the header said is left for the next one to say.
+        // The content of this header is left to the next one.
         let since = mem::take(&mut self.ended);
         self.ended = header.map(|header| header.ended.into_owned()).unwrap_or_default();
         self.ended.extend(since);

@@ -51,6 +51,7 @@ impl RefusalGroup {
 
     /// Takes the last refusal back, which could not be counted on disk.
     pub(crate) fn take_back(&mut self) {
+        debug_assert!(self.event.uses() > 0, "a refusal is taken back after it was added");
         self.event.count = Some(self.event.uses() - 1);
     }
 
