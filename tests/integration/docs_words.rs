@@ -94,8 +94,8 @@ fn sentences_of_a_page_have_fifteen_words_on_average() {
 
 #[test]
 fn sentence_ends_at_its_stop_and_before_a_list() {
-    let page = "# A heading\n\nTwo words. Is `this one` three?\n> A quoted\n> line.\n\nA list:\n- one (of two).\n\n| no | row |\n\n\
-                ```\nno block.\n```\nThe [end](of/a.md).\n";
+    let page = "# A heading\n\nTwo words. Is `this one` three?\n> A quoted\n> line.\n\nA list:\n- one (of two).\n\n\
+                | no | row |\n\n```\nno block.\n```\nThe [end](of/a.md).\n";
     assert_eq!(sentences(page), [2, 3, 3, 2, 3, 2]);
 }
 
