@@ -45,6 +45,7 @@ strict: setup
 	KEYGATE_STRICT=1 cargo test --locked --test integration decisions::verdicts -- --test-threads 1
 	KEYGATE_STRICT=1 cargo test --locked --test integration proxies::streams -- --test-threads 1
 	KEYGATE_STRICT=1 cargo test --locked --test process envoys:: -- --test-threads 1
+	KEYGATE_STRICT=1 cargo test --locked --test process leaked_keys:: -- --test-threads 1
 
 SOAK_MINUTES ?= 30
 

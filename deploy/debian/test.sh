@@ -45,8 +45,9 @@ command=$(sed -n 's/^ExecStart=//p' "$root/usr/lib/systemd/system/keygate.servic
 [ "$command" = "/usr/bin/keygate serve --config /etc/keygate/keygate.yaml" ] || fail "the unit runs $command"
 # Ports that are likely free, whatever else runs here. The load needs more tokens than a key has by default.
 api=$(awk 'BEGIN { srand('"$$"'); print 20000 + int(rand() * 10000) }')
-store=$((api + 1))
-sed -i -e "s/0.0.0.0:8080/127.0.0.1:$api/" -e "s/127.0.0.1:8081/127.0.0.1:$store/" "$root/etc/keygate/keygate.yaml"
+store=$((api + 1)) admin=$((api + 2))
+sed -i -e "s/0.0.0.0:8080/127.0.0.1:$api/" -e "s/127.0.0.1:8081/127.0.0.1:$store/" \
+    -e "s/^admin:/&\n  address: 127.0.0.1:$admin/" "$root/etc/keygate/keygate.yaml"
 echo "limits: { key: { requests: 1000000, per: 1h } }" >> "$root/etc/keygate/keygate.yaml"
 sed -i -e "s/127.0.0.1:8081/127.0.0.1:$store/" "$root/etc/keygate/query-store.yaml"
 inside install -d -o keygate -g keygate /var/lib/query-store

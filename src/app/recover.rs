@@ -116,7 +116,7 @@ fn replay_journal(state: &Embedded, journal: &Journal) -> anyhow::Result<()> {
         .collect();
     let replayed = state.replay(&uses);
     if replayed > 0 {
-        tracing::info!(replayed, "replayed uses from the audit journal that the state had not written back");
+        tracing::info!(replayed, "replayed requests from the audit journal that the state had not written back");
     }
     Ok(())
 }

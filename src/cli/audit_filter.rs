@@ -21,10 +21,10 @@ use platform::settings::parse_duration;
 /// Filter options.
 #[derive(Debug, clap::Args)]
 pub(super) struct FilterArgs {
-    /// Only uses of this key: the nine characters after sk_live_
+    /// Only requests with this key: the nine characters after sk_live_
     #[arg(long, value_name = "KEY_ID", value_parser = KeyIdParser)]
     key: Option<KeyId>,
-    /// Only uses and changes by this user: an id, or, with --org, an email address
+    /// Only requests and changes by this user: an id, or, with --org, an email address
     #[arg(long)]
     user: Option<String>,
     /// Only changes of this user, their keys and their sessions: as of --user
@@ -33,7 +33,7 @@ pub(super) struct FilterArgs {
     /// Only changes by programs with this management token: the ten characters after kgm_
     #[arg(long, value_name = "TOKEN_ID", value_parser = TokenIdParser)]
     token: Option<TokenId>,
-    /// Only uses in this organization: an id or a name
+    /// Only requests in this organization: an id or a name
     #[arg(long)]
     org: Option<String>,
     /// Only from this time on: RFC 3339, or a duration before now, such as 1h
@@ -45,7 +45,7 @@ pub(super) struct FilterArgs {
     /// Only the record of this request: the value of X-Request-Id, or request_id of a refusal
     #[arg(long, value_name = "REQUEST_ID")]
     id: Option<Uuid>,
-    /// Only uses with this outcome, such as rate_limited or expired
+    /// Only requests with this outcome, such as rate_limited or expired
     #[arg(long, value_name = "OUTCOME", value_parser = outcome)]
     outcome: Option<Outcome>,
 }

@@ -36,7 +36,7 @@ pub(super) enum Command {
         /// Name: what the key is used for
         name: String,
     },
-    /// Set what a key may do less than its user, from the next request on; what is not given stays
+    /// Restrict a key further than its user, from the next request on; what is not given stays
     Set(SetArgs),
     /// List keys in the order of their creation, including revoked ones
     List {

@@ -21,8 +21,8 @@ const MAX_KEY: usize = 16 << 10;
 /// Error of a command about keys that is given a management token.
 const IS_TOKEN: &str = "this is a management token, not an API key: it has no key id, and cannot be imported as a key";
 
-const NOT_FOUND: &str = "no key has this SHA-256, or had it; if the key was cut off, give its id: the nine characters \
-                         that follow sk_live_";
+const NOT_FOUND: &str = "no key has or had this secret or SHA-256; if the key was cut off, give its id: the nine \
+                         characters that follow sk_live_";
 
 /// The key that a command is about.
 #[derive(Debug, clap::Args)]

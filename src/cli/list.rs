@@ -101,7 +101,7 @@ struct Output {
 
 /// Columns of keys of one organization.
 const KEY_COLUMNS: [&str; 10] =
-    ["ID", "NAME", "USER", "STATUS", "LIMIT", "USES", "LAST USED", "LAST ATTEMPT", "CREATED", "POLICY"];
+    ["ID", "NAME", "USER", "STATUS", "LIMIT", "REQUESTS", "LAST USED", "LAST ATTEMPT", "CREATED", "POLICY"];
 
 impl Output {
     fn new(format: Format) -> Self {

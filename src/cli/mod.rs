@@ -132,7 +132,7 @@ enum Command {
     Token(RemoteCommand<token::Command>),
     /// Create sign-in links for the dashboard, list sessions, and end them
     Session(session::Args),
-    /// Manage federation rules: by which tokens of a CI are exchanged for keys, so that the CI holds no secret
+    /// Manage federation rules, which exchange tokens of a CI for keys, so that the CI holds no secret
     Federation(RemoteCommand<federation::Command>),
     /// Export and import the state, or copy it to a Redis that several gateways share
     State(RemoteCommand<state::Command>),
@@ -150,10 +150,11 @@ enum Command {
     Convert(convert::Args),
     /// Read the audit journal
     Audit(RemoteCommand<audit::Command>),
-    /// Add usage up by organization, key or route, day by day or month by month
+    /// Add up usage by organization, key or route, day by day or month by month
     ///
-    /// From the records of the audit journal: admitted uses by outcome, refusals by their exact number, uses that have
-    /// not ended. Says from which time on the journal has all records, where retention has removed some of the range.
+    /// From the records of the audit journal: admitted requests by outcome, refusals by their exact number, requests
+    /// that have not ended. Where retention has removed some of the range, it says from which time on the journal has
+    /// all records.
     Usage(usage::Args),
     /// Explain why a key is refused: its state, its bucket and its last decisions
     Explain(explain::Args),

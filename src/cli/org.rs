@@ -57,7 +57,7 @@ pub(super) enum Command {
         /// Time from the creation of a key to its expiry where none is asked for; none: the longest
         #[arg(long, value_name = "DURATION", value_parser = duration_or_none)]
         default_expiry: Option<Setting<Duration>>,
-        /// Time without a use after which a key may be disabled, at least 7d; never; or default: as configured
+        /// Time without a request after which a key may be disabled, at least 7d; never; or default: as configured
         #[arg(long, value_name = "DURATION", value_parser = unused_keys)]
         unused_keys: Option<Setting<UnusedKeys>>,
     },

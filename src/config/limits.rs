@@ -127,27 +127,13 @@ pub(super) fn quota(section: &mut Section<'_>, default: Quota) -> Quota {
     let burst = section.value_or("burst", burst, |value| value.integer(tokens));
     let quota = Quota { requests, per, burst, ..default };
     if let Err(error) = quota.validate() {
-        report_invalid(section, quota, error);
+        report_invalid(section, error);
     }
     quota
 }
 
 /// Reports a quota on the key that was written: a burst that follows the requests was not.
-fn report_invalid(section: &Section<'_>, quota: Quota, error: QuotaError) {
+fn report_invalid(section: &Section<'_>, error: QuotaError) {
     let written = ["burst", "requests", "per"].into_iter().find(|key| section.contains(key)).unwrap_or("burst");
-    if error != QuotaError::TooSlow {
-        section.report(written, error);
-        return;
-    }
-    let Quota { burst, per, .. } = quota;
-    let largest = Quota::largest_burst(per);
-    let seconds = per.as_secs();
-    let in_a_second = u64::from(burst).div_ceil(seconds.max(1));
-    section.report(
-        written,
-        format_args!(
-            "{burst} per {seconds}s is too large; give at most {largest}, or use a shorter period, such as \
-             {in_a_second} per 1s"
-        ),
-    );
+    section.report(written, error);
 }

@@ -120,9 +120,13 @@ fn judge_durability(durability: Durability, on_unavailable: OnUnavailable, findi
     match durability {
         Durability::Synced => findings.ok("audit.durability", "synced"),
         Durability::Written => {
-            let advice = "if every use must survive that, set audit.durability: synced, at the cost of a disk flush \
+            let advice = "if every record must survive that, set audit.durability: synced, at the cost of a disk flush \
                           per group of requests";
-            findings.note("audit.durability", "written: a power failure may lose the uses of the last second", advice);
+            findings.note(
+                "audit.durability",
+                "written: a power failure may lose the records of the last second",
+                advice,
+            );
         }
     }
     if on_unavailable == OnUnavailable::ServeUnrecorded {

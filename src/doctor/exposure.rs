@@ -75,8 +75,7 @@ pub(super) fn judge(subject: &str, place: Place, answer: &Answer, is_gateway: bo
         (Answer::CertificateRequired, _) => findings.ok(subject, "requires a client certificate"),
         (Answer::Status(_), Place::Socket) => findings.ok(subject, "a socket of this machine, protected by its mode"),
         (Answer::Status(status), Place::ThisMachine) => {
-            let advice =
-                "run nothing else there that may send requests: it believes the identity headers of every process";
+            let advice = "any process on this machine can forge identity headers; run nothing untrusted here";
             findings.note(subject, format!("answers {status} to every process of this machine"), advice);
         }
         (Answer::Status(status), Place::Network) => judge_open(subject, *status, is_gateway, findings),

@@ -21,7 +21,7 @@ fn pages_work_without_javascript() {
     assert!(created == "just now" || created.contains("ago"), "times are shown as texts: {created}");
     browser.choose("#show", "refused");
     browser.press("Filter");
-    assert_eq!(browser.text(".uses .empty"), "No request matches.");
+    assert_eq!(browser.text(".requests .empty"), "No request matches.");
     browser.follow("Clear");
     assert_eq!(browser.texts(".use tbody tr").len(), 1);
 

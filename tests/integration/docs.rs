@@ -243,7 +243,7 @@ fn is_defined_type(code: &str, span: &str) -> bool {
         .is_none_or(|(name, _)| ["struct", "enum"].iter().any(|word| code.contains(&format!("{word} {name}"))))
 }
 
-fn pages() -> Vec<PathBuf> {
+pub fn pages() -> Vec<PathBuf> {
     let docs = files(Path::new("docs")).into_iter().chain(files(Path::new("crates/query-store/docs")));
     let mut pages: Vec<PathBuf> =
         docs.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect();
@@ -308,11 +308,14 @@ fn codes_in(value: &serde_json::Value, codes: &mut BTreeSet<String>) {
 #[test]
 fn index_names_every_page_and_prose_ends_at_160_columns() {
     let index = fs::read_to_string("docs/README.md").unwrap();
+    let readme = fs::read_to_string("README.md").unwrap();
     let mut long = Vec::new();
     for page in pages().into_iter().filter(|page| page != Path::new("CHANGELOG.md")) {
         let name = page.strip_prefix("docs").unwrap_or(&page).display().to_string();
         let is_indexed = !page.starts_with("docs") || name == "README.md" || index.contains(&format!("]({name})"));
         assert!(is_indexed || page.starts_with("docs/development/design"), "docs/README.md does not name {name}");
+        let is_linked = page.parent() != Some(Path::new("docs")) || readme.contains(&format!("](docs/{name})"));
+        assert!(is_linked || name == "README.md", "README.md does not name {name}");
         let text = fs::read_to_string(&page).unwrap();
         // Fenced blocks are output and code, and a row of a table has one line.
         let prose = text.split("```").step_by(2).flat_map(str::lines).filter(|line| !line.starts_with(['|', '<']));

@@ -71,6 +71,7 @@ mod packaging;
 mod docs;
 mod cli_page;
 mod docs_blocks;
+mod docs_words;
 mod helm;
 mod monitoring;
 mod house;

@@ -48,8 +48,17 @@ pub enum QuotaError {
     #[error("burst must be less than requests in a strict quota, in which both share the requests of one `per`")]
     Strict,
     /// The time to fill the bucket is too long to compute exactly.
-    #[error("burst times per is too large: the bucket could not be computed exactly")]
-    TooSlow,
+    #[error(
+        "{burst} per {seconds}s is too large; give at most {}, or use a shorter period, such as {} per 1s",
+        Quota::largest_burst(Duration::from_secs(*.seconds)),
+        u64::from(*.burst).div_ceil((*.seconds).max(1))
+    )]
+    TooSlow {
+        /// The burst.
+        burst: u32,
+        /// The `per`, in seconds.
+        seconds: u64,
+    },
 }
 
 /// The largest burst or rate: far beyond any use, and small enough that every product of the arithmetic fits a `u64`.
@@ -80,7 +89,10 @@ impl Quota {
         if self.per.as_secs() == 0 || self.per.subsec_nanos() != 0 || self.per > MAX_PER {
             return Err(QuotaError::Per);
         }
-        if self.burst > Self::largest_burst(self.per) { Err(QuotaError::TooSlow) } else { Ok(self) }
+        if self.burst > Self::largest_burst(self.per) {
+            return Err(QuotaError::TooSlow { burst: self.burst, seconds: self.per.as_secs() });
+        }
+        Ok(self)
     }
 
     /// The largest burst with which a bucket of this `per` stays exact.
@@ -169,7 +181,12 @@ mod tests {
         assert_eq!(quota(0, 1, 1), Err(QuotaError::Requests));
         assert_eq!(quota(1, 0, 1), Err(QuotaError::Per));
         assert_eq!(quota(1, 1, 0), Err(QuotaError::Burst));
-        assert_eq!(quota(1, 366 * 24 * 3600, MAX_TOKENS), Err(QuotaError::TooSlow));
+        let year = 366 * 24 * 3600;
+        assert_eq!(quota(1, year, MAX_TOKENS), Err(QuotaError::TooSlow { burst: MAX_TOKENS, seconds: year }));
+        assert_eq!(
+            quota(10_000_000, 3600, 10_000_000).unwrap_err().to_string(),
+            "10000000 per 3600s is too large; give at most 2501999, or use a shorter period, such as 2778 per 1s"
+        );
         assert_eq!(quota(1000, 3600, 1000), Ok(Quota::DEFAULT));
         let per = Duration::from_millis(1500);
         assert_eq!(Quota { per, ..Quota::DEFAULT }.validate(), Err(QuotaError::Per));

@@ -160,7 +160,7 @@ fn show_counts(report: &Report) -> io::Result<()> {
     output::table(&["", "IMPORTED", "ALREADY THERE"], &rows, "")?;
     if report.caught_up > 0 {
         output::line(format_args!(
-            "brought up to date with their uses: {}",
+            "brought up to date with their requests: {}",
             Counted(report.caught_up, "existing key")
         ))?;
     }

@@ -48,13 +48,13 @@ pub(super) struct Args {
     /// Name of the organization that the users and keys will be of
     #[arg(long, value_name = "NAME")]
     org: String,
-    /// Make the addresses of users of this field; default: USERNAME@consumer.invalid
+    /// Make the addresses of users from this field; default: USERNAME@consumer.invalid
     #[arg(long, value_enum, value_name = "FIELD")]
     email_from: Option<EmailFrom>,
-    /// Make the permissions of users of this field; default: they are not set
+    /// Make the permissions of users from this field; default: they are not set
     #[arg(long, value_enum, value_name = "FIELD")]
     permissions_from: Option<PermissionsFrom>,
-    /// Convert keys that have a number of uses left, as keys without one; default: they are left out
+    /// Convert keys that have a number of requests left, as keys without one; default: they are left out
     #[arg(long)]
     keep_counted: bool,
     /// Take keys of APISIX that look encrypted as they are

@@ -23,7 +23,7 @@ pub(super) enum Source {
 /// Options of reading.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Options {
-    /// Keys that have a number of uses become keys that have none.
+    /// Keys that have a number of requests left become keys that have none.
     pub(super) keep_counted: bool,
     /// Keys that look encrypted are keys as they are.
     pub(super) plain_keys: bool,

@@ -18,9 +18,9 @@ use domain::key::KeyDigest;
 use domain::quota::Quota;
 use platform::settings::Treatment;
 
-/// Reason for which a key with a number of uses is left.
-const COUNTED: &str =
-    "the key has a number of uses, or is used up; keygate counts none down: --keep-counted makes it a key without one";
+/// Reason for which a key with a number of requests is left.
+const COUNTED: &str = "the key has a number of requests left, or none; keygate counts none down: --keep-counted makes \
+                       it a key without one";
 
 /// Values around a list, which say nothing of their own.
 const ENVELOPE: [&str; 7] = ["meta", "pagination", "total", "cursor", "hasMore", "migrationId", "apiId"];

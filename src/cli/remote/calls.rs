@@ -98,7 +98,7 @@ const ROWS: &[Row] = &[
     row("key.enable", Method::POST, "keys/{key}/enable", as_it_is, KEY),
     row("key.revoke", Method::POST, "keys/{key}/revoke", as_it_is, KEY),
     row("key.rotate", Method::POST, "keys/{key}/rotate", overlap, ReplyOf::NewKey),
-    row("key.uses", Method::GET, "keys/{key}/uses", use_filter, ReplyOf::List("uses")),
+    row("key.requests", Method::GET, "keys/{key}/requests", request_filter, ReplyOf::List("requests")),
     row("explain", Method::GET, "keys/{key}/explain", as_it_is, ReplyOf::Record("explanation")),
     row("token.create", Method::POST, "tokens", settings, ReplyOf::NewToken),
     row("token.list", Method::GET, "tokens", as_it_is, ReplyOf::List("tokens")),
@@ -210,9 +210,9 @@ fn key_filter(members: &mut Members) {
     members.retain(|name, value| name != "newest_first" || *value != json!(false));
 }
 
-/// The filter of a list of uses.
-fn use_filter(members: &mut Members) {
-    spread(members, "uses");
+/// The filter of a list of requests.
+fn request_filter(members: &mut Members) {
+    spread(members, "filter");
 }
 
 /// The settings of a token are the whole body.

@@ -35,10 +35,10 @@ pub(super) struct Args {
     /// Period of each row, in UTC
     #[arg(long, value_enum, default_value = "day")]
     per: Per,
-    /// Only uses from this time on: RFC 3339, or a duration before now, such as 48h
+    /// Only requests from this time on: RFC 3339, or a duration before now, such as 48h
     #[arg(long, value_name = "TIME", value_parser = audit_filter::time)]
     since: Option<Micros>,
-    /// Only uses before this time: RFC 3339, or a duration before now, such as 48h
+    /// Only requests before this time: RFC 3339, or a duration before now, such as 48h
     #[arg(long, value_name = "TIME", value_parser = audit_filter::time)]
     until: Option<Micros>,
     /// Count the records of all gateways in the PostgreSQL of `audit.ship`: the default where there is one
@@ -87,7 +87,7 @@ enum Form {
 impl Args {
     pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
         if self.since.is_some() && self.until.is_some() && self.since >= self.until {
-            let message = anyhow::anyhow!("--since is not before --until; no use can match");
+            let message = anyhow::anyhow!("--since is not before --until; no request can match");
             return Err(CliError::new(ExitStatus::Usage, message));
         }
         let query = self.query();

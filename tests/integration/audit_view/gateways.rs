@@ -65,7 +65,7 @@ fn uses_at_one_gateway_are_shown_by_the_other_also_when_its_disk_is_lost() {
     let other = gateway("gateway-b", &redis, &server, &upstream);
     let key = one.key();
     let cookie = sign_in(&other, &key);
-    let (page, uses) = (format!("/settings/keys/{}", key.id), format!("/settings/api/v1/keys/{}/uses", key.id));
+    let (page, uses) = (format!("/settings/keys/{}", key.id), format!("/settings/api/v1/keys/{}/requests", key.id));
     let mut client = Client::connect(one.address);
     assert_eq!(client.get("/x", &key.text).status, 200);
     let used = Instant::now();
@@ -83,12 +83,13 @@ fn uses_at_one_gateway_are_shown_by_the_other_also_when_its_disk_is_lost() {
     println!("shown by the other gateway's `audit list` after {:?}", used.elapsed());
     let listed = audit_list(&other, &options);
     assert_eq!(listed["view"]["scope"], "fleet");
-    let list = Operation::ListUses { key: key.id, uses: Default::default(), cursor: None, limit: PageLimit::of(1) };
+    let list = Operation::ListUses { key: key.id, filter: Default::default(), cursor: None, limit: PageLimit::of(1) };
     let Reply::Uses(UsePage { page: first, gateway, view }) = other.perform(list) else { panic!("uses") };
     assert_eq!((gateway.as_str(), view.unwrap().scope), ("gateway-b", ViewScope::Fleet));
     assert_eq!((first.items[0].path.as_str(), first.items[0].outcome), ("/y", Outcome::Completed));
     // The cursor of one gateway is valid at the other.
-    let list = |cursor| Operation::ListUses { key: key.id, uses: Default::default(), cursor, limit: PageLimit::of(1) };
+    let list =
+        |cursor| Operation::ListUses { key: key.id, filter: Default::default(), cursor, limit: PageLimit::of(1) };
     let Reply::Uses(UsePage { page: second, .. }) = one.perform(list(first.next)) else { panic!("uses") };
     assert_eq!(second.items[0].path, "/x");
     // A use at the other gateway is there at once, shipped or not.

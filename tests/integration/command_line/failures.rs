@@ -51,7 +51,7 @@ fn uses_before_a_crash_are_replayed_offline_too() {
     let before = std::fs::read(&state).unwrap();
     installation.with_use_of(presented);
     std::fs::write(&state, before).unwrap();
-    assert_eq!(installation.json(&format!("key show {id}"))["key"]["uses"], 1);
+    assert_eq!(installation.json(&format!("key show {id}"))["key"]["requests"], 1);
     let explained = installation.json(&format!("explain {id}"));
     assert_eq!(explained["explanation"]["standing"]["remaining"], 999, "the bucket is no fuller than it was");
 }
@@ -73,12 +73,12 @@ fn uses_by_a_clock_that_was_set_back_are_replayed() {
     let set_back = clock::now().before(Duration::from_secs(3600));
     (0..10).for_each(|_| installation.with_use_at(presented, set_back));
     std::fs::write(&state, before).unwrap();
-    assert_eq!(installation.json(&format!("key show {id}"))["key"]["uses"], 11);
+    assert_eq!(installation.json(&format!("key show {id}"))["key"]["requests"], 11);
     let remaining = installation.json(&format!("explain {id}"))["explanation"]["standing"]["remaining"].clone();
     // One has flowed in since by the clock of today.
     assert!(remaining.as_u64().unwrap() <= 90, "{remaining} tokens are left of 100");
     // The next write-back has all of them, by the line.
-    assert_eq!(installation.json(&format!("key show {id}"))["key"]["uses"], 11);
+    assert_eq!(installation.json(&format!("key show {id}"))["key"]["requests"], 11);
 }
 
 #[test]

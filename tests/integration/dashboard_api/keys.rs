@@ -29,7 +29,7 @@ fn key_is_shown_once_and_works_until_it_is_revoked() {
     let third = bob.send("POST", &format!("/keys/{id}/rotate"), None).json();
     let third = third["api_key"].as_str().unwrap().to_owned();
     assert_eq!((client.get("/", &second).status, client.get("/", &third).status), (401, 200));
-    for path in ["".to_owned(), format!("/{id}"), format!("/{id}/uses"), format!("/{id}/activity")] {
+    for path in ["".to_owned(), format!("/{id}"), format!("/{id}/requests"), format!("/{id}/activity")] {
         let text = String::from_utf8(bob.get(&format!("/keys{path}")).body).unwrap();
         assert!(text.contains(&id) || path.ends_with("/activity"), "{path}: {text}");
         for secret in [&key, &second, &third] {
@@ -128,13 +128,13 @@ fn key_has_uses_activity_and_explanation() {
         assert_eq!(client.get("/x", &key).status, 200);
     }
     drop(setup.gateway.records());
-    let first = bob.get(&format!("/keys/{id}/uses?limit=2")).json();
+    let first = bob.get(&format!("/keys/{id}/requests?limit=2")).json();
     assert_eq!((first["items"].as_array().unwrap().len(), &first["items"][0]["path"]), (2, &json!("/x")));
     let next = first["nextCursor"].as_str().unwrap();
-    let second = bob.get(&format!("/keys/{id}/uses?limit=2&cursor={next}")).json();
+    let second = bob.get(&format!("/keys/{id}/requests?limit=2&cursor={next}")).json();
     assert_eq!(second["items"].as_array().unwrap().len(), 1);
-    assert_eq!(bob.get(&format!("/keys/{id}/uses?refused=true")).json()["items"], json!([]));
-    let completed = bob.get(&format!("/keys/{id}/uses?outcome=completed")).json();
+    assert_eq!(bob.get(&format!("/keys/{id}/requests?refused=true")).json()["items"], json!([]));
+    let completed = bob.get(&format!("/keys/{id}/requests?outcome=completed")).json();
     assert_eq!(completed["items"].as_array().unwrap().len(), 3);
     let (_, idle) = bob.key("idle");
     for (id, uses) in [(&id, 3), (&idle, 0)] {
@@ -186,7 +186,7 @@ fn pages_name_the_recording_gateway_and_refuse_invalid_cursors() {
     let setup = Setup::new();
     let bob = setup.member();
     let (_, id) = bob.key("laptop");
-    let gateway = bob.get(&format!("/keys/{id}/uses")).json()["gateway"].as_str().unwrap().to_owned();
+    let gateway = bob.get(&format!("/keys/{id}/requests")).json()["gateway"].as_str().unwrap().to_owned();
     let page = |path: String| {
         let headers = [("Cookie", bob.cookie.as_str())];
         let page = Client::connect(setup.address()).request("GET", &format!("/settings{path}"), "", &headers, b"");

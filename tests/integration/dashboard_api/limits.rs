@@ -40,7 +40,7 @@ fn requests_of_a_person_are_limited() {
 fn begin(setup: &Setup, user: &SessionUser<'_>, key: &str) -> TcpStream {
     let mut stream = TcpStream::connect(setup.address()).unwrap();
     let head =
-        format!("GET {API}/keys/{key}/uses?outcome=revoked HTTP/1.1\r\nHost: x\r\nCookie: {}\r\n\r\n", user.cookie);
+        format!("GET {API}/keys/{key}/requests?outcome=revoked HTTP/1.1\r\nHost: x\r\nCookie: {}\r\n\r\n", user.cookie);
     stream.write_all(head.as_bytes()).unwrap();
     stream
 }
@@ -67,7 +67,7 @@ fn abandoned_reads_stop_and_delay_no_other_person() {
     }
     let abandoned: Vec<TcpStream> = (0..300).map(|_| begin(&setup, &ada, &id)).collect();
     let begun = Instant::now();
-    assert_eq!(eve.get(&format!("/keys/{of_eve}/uses")).status, 200);
+    assert_eq!(eve.get(&format!("/keys/{of_eve}/requests")).status, 200);
     assert!(begun.elapsed() < lenient(Duration::from_secs(10)), "{:?}", begun.elapsed());
     let read = abandoned.iter().filter(|stream| has_begun_with(stream, b"HTTP/1.1 200")).count();
     assert!(read <= 20, "{read} reads of one person came before the only one of another");
@@ -76,5 +76,5 @@ fn abandoned_reads_stop_and_delay_no_other_person() {
         let debug = format!("{:?}", setup.gateway.management());
         debug.contains("ReadQueue { reading: 0, waiting: 0 }")
     });
-    assert_eq!(ada.get(&format!("/keys/{id}/uses")).status, 200);
+    assert_eq!(ada.get(&format!("/keys/{id}/requests")).status, 200);
 }

@@ -56,7 +56,7 @@ fn limits_and_parameters_follow_the_contract() {
     let setup = Setup::new();
     let ada = setup.admin();
     let (_, key) = ada.key("laptop");
-    for path in ["/keys", "/users", "/sessions", &format!("/keys/{key}/uses")] {
+    for path in ["/keys", "/users", "/sessions", &format!("/keys/{key}/requests")] {
         for limit in ["0", "-1", "1.5", "x", "", "%2B1"] {
             let refused = ada.get(&format!("{path}?limit={limit}"));
             assert_eq!((refused.status, refused.code().as_str()), (400, "invalid_limit"), "{path} {limit}");
@@ -94,7 +94,7 @@ fn cursors_are_bound_to_their_query() {
     // The list of all keys, and that of a member's own.
     refused(&bob, "/keys?", &keys);
     refused(&ada, "/keys?", &own_keys);
-    refused(&ada, &format!("/keys/{}/uses?", of_ada[0]), &keys);
+    refused(&ada, &format!("/keys/{}/requests?", of_ada[0]), &keys);
     // Another organization.
     let other = setup.other_org("globex");
     let eve = setup.user_of(other, "eve@example.com", &["org:admin"]);
@@ -118,18 +118,18 @@ fn cursors_of_uses_are_bound_to_key_and_filters() {
         assert_eq!(client.get("/x", key).status, 200);
     }
     drop(setup.gateway.records());
-    let page = bob.get(&format!("/keys/{id}/uses?limit=2&outcome=completed")).json();
+    let page = bob.get(&format!("/keys/{id}/requests?limit=2&outcome=completed")).json();
     let next = cursor(&page);
     for query in [
-        format!("/keys/{id}/uses?"),
-        format!("/keys/{id}/uses?outcome=revoked&"),
-        format!("/keys/{id}/uses?outcome=completed&refused=false&"),
-        format!("/keys/{other}/uses?outcome=completed&"),
+        format!("/keys/{id}/requests?"),
+        format!("/keys/{id}/requests?outcome=revoked&"),
+        format!("/keys/{id}/requests?outcome=completed&refused=false&"),
+        format!("/keys/{other}/requests?outcome=completed&"),
     ] {
         let response = bob.get(&format!("{query}cursor={next}"));
         assert_eq!((response.status, response.code().as_str()), (400, "invalid_cursor"), "{query}");
     }
-    let rest = bob.get(&format!("/keys/{id}/uses?outcome=completed&limit=100&cursor={next}")).json();
+    let rest = bob.get(&format!("/keys/{id}/requests?outcome=completed&limit=100&cursor={next}")).json();
     assert_eq!((rest["items"].as_array().unwrap().len(), rest.get("nextCursor")), (1, None));
 }
 

@@ -55,12 +55,12 @@ fn invalid_input_is_named() {
     };
     for (path, code, words) in [
         ("/keys?offset=3".to_owned(), "invalid_parameter", "`offset`"),
-        (format!("/keys/{id}/uses?limit=1&limit=2"), "invalid_parameter", "`limit` is given twice"),
-        (format!("/keys/{id}/uses?limit=ten"), "invalid_limit", "`limit`"),
-        (format!("/keys/{id}/uses?limit=0"), "invalid_limit", "at least 1"),
-        (format!("/keys/{id}/uses?refused=yes"), "invalid_parameter", "`refused`"),
-        (format!("/keys/{id}/uses?outcome=bad"), "invalid_parameter", "rate_limited"),
-        (format!("/keys/{id}/uses?cursor=x"), "invalid_cursor", "`cursor`"),
+        (format!("/keys/{id}/requests?limit=1&limit=2"), "invalid_parameter", "`limit` is given twice"),
+        (format!("/keys/{id}/requests?limit=ten"), "invalid_limit", "`limit`"),
+        (format!("/keys/{id}/requests?limit=0"), "invalid_limit", "at least 1"),
+        (format!("/keys/{id}/requests?refused=yes"), "invalid_parameter", "`refused`"),
+        (format!("/keys/{id}/requests?outcome=bad"), "invalid_parameter", "rate_limited"),
+        (format!("/keys/{id}/requests?cursor=x"), "invalid_cursor", "`cursor`"),
     ] {
         says(&ada.get(&path), code, words);
     }
@@ -116,7 +116,7 @@ fn unreadable_journal_is_503_with_retry_after() {
     let (_, id) = ada.key("laptop");
     let audit = setup.gateway.dir.path().join("audit");
     std::fs::rename(&audit, setup.gateway.dir.path().join("away")).unwrap();
-    for path in [format!("/keys/{id}/uses"), format!("/keys/{id}/activity")] {
+    for path in [format!("/keys/{id}/requests"), format!("/keys/{id}/activity")] {
         let away = ada.get(&path);
         assert_eq!((away.status, away.code().as_str()), (503, "audit_unavailable"), "{path}");
         assert!(away.header("retry-after").is_some());

@@ -10,8 +10,8 @@ const CONFIG: &str = r#"
 [auth.openapi.session]
 api_key = "${CREDENTIAL}"
 [[operations]]
-include-operation-id = ["listUsers", "listKeys", "listChanges", "listSessions", "listUses", "createKey", "setKey",
-    "listTokens", "createToken"]
+include-operation-id = ["listUsers", "listKeys", "listChanges", "listSessions", "listKeyRequests", "createKey",
+    "setKey", "listTokens", "createToken"]
 checks.positive_data_acceptance.expected-statuses = ["2xx", "400", "401", "403", "404", "409", "429"]
 "#;
 

@@ -11,7 +11,7 @@ fn member_sees_and_changes_only_their_own_keys() {
     let setup = Setup::new();
     let (ada, bob) = (setup.admin(), setup.member());
     let ((_, adas), (_, bobs)) = (ada.key("ada's"), bob.key("bob's"));
-    for path in ["", "/uses", "/activity", "/explanation"] {
+    for path in ["", "/requests", "/activity", "/explanation"] {
         let theirs = bob.get(&format!("/keys/{adas}{path}"));
         assert_eq!((theirs.status, theirs.code().as_str()), (404, "no_such_key"), "{path}");
         assert_eq!(bob.get(&format!("/keys/{bobs}{path}")).status, 200, "{path}");
@@ -38,7 +38,7 @@ fn resources_of_another_organization_are_not_found() {
     let setup = Setup::new();
     let ada = setup.admin();
     let elsewhere = setup.gateway.key_with(&["org:admin"]);
-    for path in ["", "/uses", "/activity", "/explanation"] {
+    for path in ["", "/requests", "/activity", "/explanation"] {
         assert_eq!(ada.get(&format!("/keys/{}{path}", elsewhere.id)).code(), "no_such_key");
     }
     let create = ada.post("/keys", json!({ "name": "x", "user": elsewhere.user.to_string() }));

@@ -83,7 +83,7 @@ fn key_is_created_rotated_changed_and_revoked_and_admits_meanwhile() {
         assert_eq!(root.patch(&path, &json!({ "limits": null })).json()["limits"]["own"], false);
         assert_eq!(root.get(&format!("{path}/explain")).json()["standing"]["in_flight"], 0);
         assert_eq!(
-            root.get(&format!("{path}/uses")).json()["items"].as_array().map(|uses| !uses.is_empty()),
+            root.get(&format!("{path}/requests")).json()["items"].as_array().map(|uses| !uses.is_empty()),
             Some(true)
         );
         assert_eq!(root.act(&format!("{path}/revoke")).json()["status"], "revoked");

@@ -56,7 +56,7 @@ const ROUTES: &[(&str, &str, Option<&str>)] = &[
     ("POST", "/keys/{key}/revoke", Some("key.revoke")),
     ("POST", "/keys/{key}/disable", Some("key.disable")),
     ("POST", "/keys/{key}/enable", Some("key.enable")),
-    ("GET", "/keys/{key}/uses", None),
+    ("GET", "/keys/{key}/requests", None),
     ("GET", "/keys/{key}/explain", None),
     ("GET", "/audit", None),
     ("GET", "/tokens", None),
@@ -186,9 +186,10 @@ impl Drawn {
             change = ROUTES.iter().find(|route| (route.0, route.1) == (method, template)).and_then(|route| route.2);
         }
         if draw.one_in(25) {
-            path.push_str(["/", "/..", "//", "/%2e%2e", "/uses/"][draw.random.index(5)]);
+            path.push_str(["/", "/..", "//", "/%2e%2e", "/requests/"][draw.random.index(5)]);
         }
-        let is_list = ["orgs", "users", "keys", "uses", "audit", "tokens"].iter().any(|list| template.ends_with(list));
+        let is_list =
+            ["orgs", "users", "keys", "requests", "audit", "tokens"].iter().any(|list| template.ends_with(list));
         let parameters = if (method == "GET" && is_list) || draw.one_in(20) { draw.random.below(3) } else { 0 };
         let query: Vec<_> = (0..parameters).map(|_| draw.parameter(parameters_of(template))).collect();
         if template == "/audit" && !query.iter().any(|part| part.starts_with("org=")) && !draw.one_in(4) {
@@ -321,7 +322,7 @@ impl Draw<'_> {
 fn parameters_of(template: &str) -> &'static [&'static str] {
     match template {
         "/orgs/{org}/keys" => OF_KEYS,
-        "/keys/{key}/uses" => OF_USES,
+        "/keys/{key}/requests" => OF_USES,
         "/audit" | "/tokens" => OF_ORG,
         _ => PAGE,
     }

@@ -26,7 +26,7 @@ fn calls(org: &str, user: &str, key: &str) -> Vec<(TokenScope, &'static str, Str
         (TokenScope::KeysRotate, "POST", of_key("/rotate"), ""),
         (TokenScope::KeysSet, "POST", of_key("/disable"), ""),
         (TokenScope::KeysSet, "POST", of_key("/enable"), ""),
-        (TokenScope::UsageRead, "GET", of_key("/uses"), ""),
+        (TokenScope::UsageRead, "GET", of_key("/requests"), ""),
         (TokenScope::KeysRead, "GET", of_key("/explain"), ""),
         (TokenScope::KeysRevoke, "POST", of_key("/revoke"), ""),
         (TokenScope::AuditRead, "GET", format!("/audit?org={org}"), ""),

@@ -60,7 +60,7 @@ fn uses_by_a_secret_in_its_overlap_count_at_both_processes() {
     assert_eq!(lineage.taken(&key), 5);
     let shown = lineage.setup.ok(&["key", "show", &key[8..17], "--json"]);
     let shown: serde_json::Value = serde_json::from_str(&shown).unwrap();
-    assert_eq!(crate::sudden_death::find(&shown, "uses").and_then(serde_json::Value::as_u64), Some(5), "{shown}");
+    assert_eq!(crate::sudden_death::find(&shown, "requests").and_then(serde_json::Value::as_u64), Some(5), "{shown}");
     reconfigure(&lineage, "lame_duck: 20s", "lame_duck: 200ms");
     lineage.stop();
     assert_eq!(lineage.outcomes(), BTreeMap::from([("completed".to_owned(), 5)]));

@@ -60,8 +60,8 @@ pub async fn perform(to: &Management, actor: &Actor, operation: Operation, now: 
         import @ Operation::ImportKey { .. } => Reply::Key { key: import_key(to, actor, import, now).await? },
         Operation::Explain { key } =>
             Reply::Explanation { explanation: Box::new(to.explain_key(actor, key, now).await?) },
-        Operation::ListUses { key, uses, cursor, limit } =>
-            Reply::Uses(to.list_uses(actor, key, uses, &PageQuery { cursor, limit }, now).await?),
+        Operation::ListUses { key, filter, cursor, limit } =>
+            Reply::Uses(to.list_uses(actor, key, filter, &PageQuery { cursor, limit }, now).await?),
         Operation::Activity { org, keys } => Reply::Activity(to.key_activity(actor, &org, keys, now).await?),
         of_access => perform_of_access(to, actor, of_access, now).await?,
     })

@@ -153,11 +153,11 @@ pub enum Operation {
     #[serde(rename = "explain")]
     Explain { key: KeyId },
     /// [`list_uses`](crate::management::Management::list_uses)
-    #[serde(rename = "key.uses")]
+    #[serde(rename = "key.requests")]
     ListUses {
         key: KeyId,
         #[serde(default)]
-        uses: UseFilter,
+        filter: UseFilter,
         #[serde(default, skip_serializing_if = "Option::is_none")]
         cursor: Option<String>,
         #[serde(default)]
@@ -313,11 +313,11 @@ mod tests {
             (
                 Operation::ListUses {
                     key,
-                    uses: UseFilter { outcome: None, refused: Some(true) },
+                    filter: UseFilter { outcome: None, refused: Some(true) },
                     cursor: None,
                     limit: PageLimit::of(5),
                 },
-                r#"{"operation":"key.uses","key":"abcDEF123","uses":{"outcome":null,"refused":true},"limit":5}"#,
+                r#"{"operation":"key.requests","key":"abcDEF123","filter":{"outcome":null,"refused":true},"limit":5}"#,
             ),
         ];
         for (operation, json) in cases {

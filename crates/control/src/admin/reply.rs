@@ -31,7 +31,8 @@ pub enum Reply {
     FoundKeys { found: BTreeMap<String, KeyId> },
     /// A key with a new secret: the only time that it is shown.
     NewKey(NewKey),
-    /// Uses of a key, newest first.
+    /// Requests with a key, newest first.
+    #[serde(rename = "requests")]
     Uses(UsePage),
     /// Activity of each key in the last day.
     Activity(ActivityReport),
@@ -109,7 +110,7 @@ mod tests {
     const KEY: &str = concat!(
         r#"{"id":"aB3dE6gH9","name":"laptop","org":"org_0197c1de000070008000000000000001","#,
         r#""user":"usr_0197c1de000070008000000000000002","email":"ada@example.com","status":"user_removed","#,
-        r#""limits":{"requests":1000,"per":"1h30m","burst":10,"own":false},"imported":false,"uses":7,"#,
+        r#""limits":{"requests":1000,"per":"1h30m","burst":10,"own":false},"imported":false,"requests":7,"#,
         r#""last_used":"2026-11-20T21:08:00.000003Z","created":"2026-11-20T21:08:00.000004Z","#,
         r#""created_by":{"kind":"user","id":"usr_0197c1de000070008000000000000002","email":"ada@example.com"},"#,
         r#""rotated":null,"rotated_by":null,"previous_until":null,"revoked":"2026-11-20T21:08:00.000005Z","#,
@@ -153,9 +154,10 @@ mod tests {
             format!(r#"{{"reply":"key","key":{KEY}}}"#),
             format!(r#"{{"reply":"keys","items":[{KEY}]}}"#),
             format!(r#"{{"reply":"new_key","api_key":"sk_live_x","key":{KEY}}}"#),
-            r#"{"reply":"uses","items":[],"nextCursor":"cursor","gateway":"gateway-1"}"#.to_owned(),
+            r#"{"reply":"requests","items":[],"nextCursor":"cursor","gateway":"gateway-1"}"#.to_owned(),
             format!(r#"{{"reply":"activity","keys":{{"aB3dE6gH9":{ACTIVITY}}},"gateway":"gateway-1"}}"#),
-            r#"{"reply":"uses","items":[],"gateway":"a","view":{"scope":"gateway","reason":"unavailable"}}"#.to_owned(),
+            r#"{"reply":"requests","items":[],"gateway":"a","view":{"scope":"gateway","reason":"unavailable"}}"#
+                .to_owned(),
             format!(r#"{{"reply":"activity","keys":{{}},"gateway":"gateway-1","view":{FLEET}}}"#),
             format!(r#"{{"reply":"link","link":{link}}}"#),
             format!(r#"{{"reply":"session","session":{SESSION}}}"#),

@@ -115,7 +115,7 @@ const ROUTES: &[Route] = &[
     api("POST",   "api/v1/keys/{key}/enable",      ApiEndpoint::EnableKey,    &[]),
     api("POST",   "api/v1/keys/{key}/revoke",      ApiEndpoint::RevokeKey,    &[]),
     api("POST",   "api/v1/keys/{key}/rotate",      ApiEndpoint::RotateKey,    &[]),
-    api("GET",    "api/v1/keys/{key}/uses",        ApiEndpoint::ListUses,     &["outcome", "refused", "cursor",
+    api("GET",    "api/v1/keys/{key}/requests",    ApiEndpoint::ListUses,     &["outcome", "refused", "cursor",
         "limit"]),
     api("GET",    "api/v1/keys/{key}/explanation", ApiEndpoint::Explain,      &[]),
     api("GET",    "api/v1/keys/{key}/activity",    ApiEndpoint::Activity,     &[]),
@@ -261,7 +261,8 @@ mod tests {
     #[test]
     fn only_reads_are_abandoned_with_their_clients() {
         let reads = |method, path| is_read(&method, "/settings", path);
-        for path in ["/settings/keys", "/settings/keys/aB3dE6gH9", "/settings/api/v1/keys/aB3dE6gH9/uses", "/settings"]
+        for path in
+            ["/settings/keys", "/settings/keys/aB3dE6gH9", "/settings/api/v1/keys/aB3dE6gH9/requests", "/settings"]
         {
             assert!(reads(Method::GET, path) && reads(Method::HEAD, path), "{path}");
         }
@@ -283,12 +284,14 @@ mod tests {
             ("GET", "keys/abc", Page(PageEndpoint::ShowKey), "abc"),
             ("GET", "keys/", Page(PageEndpoint::ShowKey), ""),
             ("GET", "api/v1/keys", Api(ApiEndpoint::ListKeys), ""),
-            ("GET", "api/v1/keys/abc/uses", Api(ApiEndpoint::ListUses), "abc"),
+            ("GET", "api/v1/keys/abc/requests", Api(ApiEndpoint::ListUses), "abc"),
             ("DELETE", "assets/keygate.css", Asset, "keygate.css"),
         ] {
             assert_eq!(find(method, path), Ok((endpoint, value)), "{method} {path}");
         }
-        for path in ["key", "keys/abc/x", "api", "api/", "api/v1", "api/v1/keys/", "api/v1/keys/abc/uses/", "assets"] {
+        for path in
+            ["key", "keys/abc/x", "api", "api/", "api/v1", "api/v1/keys/", "api/v1/keys/abc/requests/", "assets"]
+        {
             assert_eq!(find("GET", path), Err(RouteError::NotFound), "{path}");
         }
         for (method, path, allow) in [

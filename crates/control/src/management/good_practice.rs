@@ -10,7 +10,7 @@ impl GoodPractice {
         "Use one key for each application and environment, so that each can be revoked on its own.",
         "Never put a key into version control, nor into anything that a browser or an app store delivers.",
         "Keep it in an environment variable or a vault, and let the program read it at its start.",
-        "Rotate it regularly, and watch Last Used for uses that you do not expect.",
+        "Rotate it regularly, and watch Last Used for requests that you do not expect.",
     ];
 
     /// Lines for a POSIX shell. Keys are letters, digits and `_`, and origins have no quotes, so nothing is escaped.

@@ -38,6 +38,8 @@ pub struct Key {
     #[serde(default, skip_serializing_if = "KeyPolicy::is_empty")]
     pub policy: KeyPolicy,
     pub imported: bool,
+    /// Number of admitted requests.
+    #[serde(rename = "requests")]
     pub uses: u64,
     #[serde(with = "clock::rfc3339::option")]
     pub last_used: Option<Micros>,

@@ -102,7 +102,7 @@ const ROUTES: &[Route] = &[
     route("POST", "keys/{key}/revoke", RevokeKey, &[]),
     route("POST", "keys/{key}/disable", DisableKey, &[]),
     route("POST", "keys/{key}/enable", EnableKey, &[]),
-    route("GET", "keys/{key}/uses", ListUses, &["cursor", "limit", "outcome", "refused"]),
+    route("GET", "keys/{key}/requests", ListUses, &["cursor", "limit", "outcome", "refused"]),
     route("GET", "keys/{key}/explain", Explain, &[]),
     route("GET", "usage", ShowUsage, USAGE),
     route("GET", "audit", ListRecords, RECORDS),

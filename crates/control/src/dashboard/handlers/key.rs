@@ -53,7 +53,7 @@ impl PageContext<'_> {
     /// Some uses of a key; `None` when the journal cannot be read.
     async fn uses(&self, key: KeyId, filter: UseFilter, page: &PageQuery) -> Result<Option<UsePage>, DashboardError> {
         let uses = self.management.list_uses(&self.actor, key, filter, page, self.request.now).await;
-        Ok(self.if_readable(uses, "the uses of a key")?)
+        Ok(self.if_readable(uses, "the requests with a key")?)
     }
 
     async fn key_page(&self, explanation: Explanation, records: KeyRecords) -> Result<KeyPage, DashboardError> {
@@ -129,7 +129,7 @@ impl PageContext<'_> {
     fn uses_href(&self, id: KeyId, filter: PageFilter, cursor: &str) -> String {
         let outcome = filter.outcome.map_or("", |outcome| outcome.name);
         let query = [("show", filter.admission.name()), ("outcome", outcome), ("cursor", cursor)];
-        format!("{}#uses", link(&format!("{}/keys/{id}", self.base), &query))
+        format!("{}#requests", link(&format!("{}/keys/{id}", self.base), &query))
     }
 
     /// The end of the overlap in which the secret before the last rotation is still valid; `None` when it is over.

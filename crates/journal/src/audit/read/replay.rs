@@ -104,7 +104,7 @@ fn skip_damage(segment: u64, error: io::Error) -> io::Result<()> {
     if error.kind() != io::ErrorKind::InvalidData {
         return Err(error);
     }
-    tracing::warn!(%error, segment, "uses in a damaged audit segment are not counted; run `keygate audit verify`");
+    tracing::warn!(%error, segment, "requests in a damaged audit segment are not counted; run `keygate audit verify`");
     Ok(())
 }
 

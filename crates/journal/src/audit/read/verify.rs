@@ -196,14 +196,14 @@ impl Verifier {
         } else if self.listed.uses.len() != self.open.len()
             || !self.listed.uses.keys().all(|id| self.open.contains_key(id))
         {
-            self.report("the header does not list the uses that are open");
+            self.report("the header does not list the requests that are open");
         }
     }
 
     fn check_use(&mut self, begun: &UseEvent<'_>) {
         self.count_record(1);
         if self.open.insert(begun.id.as_u128(), (self.segment, self.line)).is_some() {
-            self.report("a use with the same id is open");
+            self.report("a request with the same id is open");
         }
     }
 
@@ -259,7 +259,7 @@ impl Verifier {
 
     fn check_outcome(&mut self, ended: &OutcomeEvent) {
         if self.open.remove(&ended.id.as_u128()).is_none() && !self.may_have_begun_before(ended.id) {
-            self.report("the use of this outcome is not open: it is missing, or has ended before");
+            self.report("the request of this outcome is not open: it is missing, or has ended before");
         }
     }
 

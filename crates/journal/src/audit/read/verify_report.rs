@@ -15,6 +15,7 @@ pub struct VerifyReport {
     /// Number of records: those that an export of the same directory has.
     pub records: u64,
     /// Number of uses and attempts that they stand for: a record of several refusals counts by its `count`.
+    #[serde(rename = "requests")]
     pub uses: u64,
     /// Number of lines.
     pub events: u64,

@@ -120,7 +120,7 @@ fn write_remaining(writer: &JournalWriter) {
     // After a failed sync nothing is written any more: the next start closes the open uses.
     if writer.mode.get().sync_failed() || writer.flush(&mut segment).and_then(|()| segment.sync()).is_err() {
         tracing::error!(path = %writer.settings.path.display(),
-            "the audit journal was closed without writing its last lines; their uses will be closed as aborted");
+            "the audit journal was closed without writing its last lines; their requests will be closed as aborted");
     }
     // A segment that became due while the journal was being closed was not begun.
     segment.discard_next(&writer.settings);

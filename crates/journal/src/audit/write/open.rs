@@ -191,7 +191,7 @@ fn append_spooled(pending: &mut PendingLines, predecessors: &mut [Predecessor], 
     let keeps_open = |id| predecessors.iter().any(|predecessor| predecessor.keeps_open(id));
     let aborted = pending.abort_open_uses(keeps_open);
     if aborted > 0 {
-        tracing::warn!(uses = aborted, "recorded as aborted the uses that the last gateway left open");
+        tracing::warn!(requests = aborted, "recorded as aborted the requests that the last gateway left open");
     }
     Ok(())
 }

@@ -216,7 +216,10 @@ fn follow_once(writer: &JournalWriter, predecessor: &mut Predecessor) -> io::Res
     drop(pending);
     if !aborted.is_empty() {
         let uses = aborted.len();
-        tracing::warn!(uses, "the last process was killed, or crashed: recorded as aborted the uses that it left open");
+        tracing::warn!(
+            requests = uses,
+            "the last process was killed, or crashed: recorded as aborted the requests that it left open"
+        );
     }
     writer.predecessor_uses.end(&ended);
     if predecessor.is_alive {

@@ -232,7 +232,7 @@ fn note_pause(writer: &JournalWriter, is_paused: bool, open: usize) {
     let path = writer.settings.path.display();
     if is_paused && !was_paused {
         tracing::warn!(open, %path,
-            "retention of the audit journal by size pauses: open uses take up half of the size; raise \
+            "retention of the audit journal by size pauses: open requests take up half of the size; raise \
              `audit.retention.size`, or see why so many requests stay open");
     } else if was_paused && !is_paused {
         tracing::info!(open, %path, "retention of the audit journal by size goes on");
