@@ -70,6 +70,8 @@ impl UsageRun {
             outcomes.entry(outcome.owner).or_default().push(outcome.clone());
         }
         let mut packer = Packer::default();
+        // Neighbours differ less in the merged run: it is hardly ever longer.
+        packer.run.bytes.reserve_exact(self.bytes.len() + later.bytes.len());
         let mut others = later.keys_from(0).peekable();
         for (owner, mut usage) in self.keys_from(0) {
             while let Some((other, usage)) = others.next_if(|(other, _)| *other < owner) {
