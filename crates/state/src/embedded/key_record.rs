@@ -56,18 +56,8 @@ impl KeyRecord {
     pub(super) fn new(stored: StoredKey, entitlements: Arc<UserEntitlements>, quota: Quota, bucket: Bucket) -> Self {
         let StoredKey { mut key, row, secrets, .. } = stored;
         let digest = secrets.current;
-        let state = KeyState {
-            secrets: secrets.are_rotated().then(|| Box::new(secrets)),
-            revoked: key.revoked,
-            entitlements,
-            principal: None,
-            terms: KeyTerms::boxed(key.quota, key.policy.take(), None),
-            quota,
-            bucket,
-            last_used: key.last_used,
-            uses: key.uses,
-            dirty: false,
-        };
+        let rotated = secrets.are_rotated().then(|| Box::new(secrets));
+        let state = KeyState::new(&mut key, rotated, entitlements, (quota, bucket));
         Self {
             position: KeyPosition::from(&key),
             digest,
@@ -102,7 +92,7 @@ impl KeyRecord {
             return Decision::Denied { refusal, principal: Some(principal), rate_limit: None };
         }
         // Refilled for a denied request too: its answer shows the tokens and times as of now.
-        state.bucket = state.bucket.refill(state.quota, request.now);
+        state.bucket = state.bucket.refill(state.quota(), request.now);
         match self.take(&mut state, request) {
             Ok((permit, in_flight)) => {
                 self.mark_dirty(&mut state, dirty);
@@ -140,11 +130,11 @@ impl KeyRecord {
         }
         // The token is looked for before the slot is acquired, and taken after it: a request that is denied for its
         // rate never holds a slot, not even for a moment, and one that is denied for its slot keeps its token.
-        let taken = state.bucket.try_take(state.quota, request.now).map_err(|_| Refusal::RateLimited)?;
+        let taken = state.bucket.try_take(state.quota(), request.now).map_err(|_| Refusal::RateLimited)?;
         let slots = Permit::acquire(state.terms.as_deref(), &state.entitlements.org)?;
         state.bucket = taken;
         state.uses += 1;
-        state.last_used = Some(request.now);
+        state.last_used = Some(request.now).into();
         Ok(slots)
     }
 
@@ -154,7 +144,7 @@ impl KeyRecord {
         let until = state.valid_until(digest, &self.digest);
         let is_disabled = state.terms.as_deref().is_some_and(|terms| terms.policy.disabled.is_some());
         let revoked = [
-            (state.revoked.is_some() || is_disabled, RevokedBy::Key),
+            (state.revoked.get().is_some() || is_disabled, RevokedBy::Key),
             (until <= now, RevokedBy::Secret),
             (state.entitlements.removed || state.entitlements.suspended, RevokedBy::User),
             (state.entitlements.org.is_suspended(), RevokedBy::Org),
@@ -166,16 +156,17 @@ impl KeyRecord {
     /// The rate-limit status at `now`. Takes nothing.
     pub(super) fn rate_limit_status(&self, now: Micros) -> RateLimitStatus {
         let mut state = self.state();
-        state.bucket = state.bucket.refill(state.quota, now);
+        state.bucket = state.bucket.refill(state.quota(), now);
         self.status_of(&state, state.entitlements.org.in_flight())
     }
 
     fn status_of(&self, state: &KeyState, in_flight: u32) -> RateLimitStatus {
+        let quota = state.quota();
         RateLimitStatus {
-            quota: state.quota,
-            remaining: state.bucket.remaining(state.quota),
-            full_in_us: state.bucket.full_in_us(state.quota),
-            token_in_us: state.bucket.token_in_us(state.quota),
+            quota,
+            remaining: state.bucket.remaining(quota),
+            full_in_us: state.bucket.full_in_us(quota),
+            token_in_us: state.bucket.token_in_us(quota),
             concurrent: state.entitlements.org.limit(),
             in_flight,
             key_slots: state.terms.as_deref().and_then(KeyTerms::slot_status),
@@ -196,7 +187,7 @@ impl KeyRecord {
     pub(super) fn merge_usage(self: &Arc<Self>, export: &KeyExport, now: Micros, dirty: &DirtyKeys) {
         let mut state = self.state();
         let Usage { bucket, last_used, uses, .. } = state.merged_usage(export, now);
-        (state.bucket, state.last_used, state.uses) = (bucket, last_used, uses);
+        (state.bucket, state.last_used, state.uses) = (bucket, last_used.into(), uses);
         self.mark_dirty(&mut state, dirty);
     }
 
@@ -212,7 +203,7 @@ impl KeyRecord {
     pub(super) fn set_default_quota(self: &Arc<Self>, default: Quota, now: Micros, dirty: &DirtyKeys) {
         let mut state = self.state();
         let quota = default.in_force(state.own_quota());
-        if state.quota != quota {
+        if state.quota() != quota {
             state.apply_quota(quota, now);
             self.mark_dirty(&mut state, dirty);
         }
@@ -227,7 +218,8 @@ impl KeyRecord {
 
     /// Revokes the key; the first time of several stands.
     pub(super) fn revoke(&self, at: Micros) {
-        self.state().revoked.get_or_insert(at);
+        let mut state = self.state();
+        state.revoked = state.revoked.get().or(Some(at)).into();
     }
 
     /// Replaces the current secret.

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::bucket::Bucket;
-use crate::{DecideRequest, KeyExport, Validity};
+use crate::{DecideRequest, Key, KeyExport, Validity};
 use domain::clock::Micros;
 use domain::identity::Principal;
 use domain::key::KeyDigest;
@@ -13,6 +13,7 @@ use domain::refusal::Refusal;
 
 use super::entitlements::{Secrets, UserEntitlements};
 use super::key_terms::KeyTerms;
+use super::packed_fields::{OptionalTime, PackedQuota};
 
 /// Mutable part of a key.
 ///
@@ -23,17 +24,16 @@ use super::key_terms::KeyTerms;
 pub(super) struct KeyState {
     /// The digests of a key that was rotated; none: the record's digest is the only one.
     pub(super) secrets: Option<Box<Secrets>>,
-    pub(super) revoked: Option<Micros>,
+    pub(super) revoked: OptionalTime,
     pub(super) entitlements: Arc<UserEntitlements>,
     /// The principal of requests with the key: made at its first use, and kept for the keys that were used last
     /// ([`super::cached_principals`]).
     pub(super) principal: Option<Arc<Principal>>,
     /// Quota and policy of its own; none of nearly all keys.
     pub(super) terms: Option<Box<KeyTerms>>,
-    /// The effective quota.
-    pub(super) quota: Quota,
+    quota: PackedQuota,
     pub(super) bucket: Bucket,
-    pub(super) last_used: Option<Micros>,
+    pub(super) last_used: OptionalTime,
     pub(super) uses: u64,
     pub(super) dirty: bool,
 }
@@ -49,19 +49,45 @@ pub(super) struct Usage {
 }
 
 impl KeyState {
+    /// A key that was just loaded or created.
+    pub(super) fn new(
+        key: &mut Key,
+        secrets: Option<Box<Secrets>>,
+        entitlements: Arc<UserEntitlements>,
+        (quota, bucket): (Quota, Bucket),
+    ) -> Self {
+        Self {
+            secrets,
+            revoked: key.revoked.into(),
+            entitlements,
+            principal: None,
+            terms: KeyTerms::boxed(key.quota, key.policy.take(), None),
+            quota: quota.into(),
+            bucket,
+            last_used: key.last_used.into(),
+            uses: key.uses,
+            dirty: false,
+        }
+    }
+
+    /// The effective quota.
+    pub(super) fn quota(&self) -> Quota {
+        self.quota.into()
+    }
+
     /// Puts another quota in force from now on; the tokens of this moment stay.
     pub(super) fn apply_quota(&mut self, quota: Quota, now: Micros) {
-        let per_us = self.quota.per_micros();
+        let old = self.quota();
         // Refilled first: the time until now still counts by the old quota.
-        self.bucket = self.bucket.refill(self.quota, now).convert(per_us, quota);
-        self.quota = quota;
+        self.bucket = self.bucket.refill(old, now).convert(old.per_micros(), quota);
+        self.quota = quota.into();
     }
 
     /// Authenticates the presented secret; returns the refusal when it does not stand for a user.
     ///
     /// `digest` is that of the record.
     pub(super) fn authenticate(&self, request: DecideRequest<'_>, digest: &KeyDigest) -> Option<Refusal> {
-        if self.revoked.is_some() {
+        if self.revoked.get().is_some() {
             return Some(Refusal::Revoked);
         }
         if request.now >= self.secret_valid_until(request.digest, digest) {
@@ -113,27 +139,30 @@ impl KeyState {
     pub(super) fn replay(&mut self, time: Micros, number: u64) -> bool {
         // The journal may lack uses in between, which were decided all the same: their tokens are taken as well.
         let Some(missing) = number.checked_sub(self.uses).filter(|missing| *missing > 0) else { return false };
-        self.bucket = self.bucket.refill(self.quota, time).charge(self.quota, missing);
+        let quota = self.quota();
+        self.bucket = self.bucket.refill(quota, time).charge(quota, missing);
         self.uses = number;
-        self.last_used = self.last_used.max(Some(time));
+        self.last_used = self.last_used.get().max(Some(time)).into();
         true
     }
 
     /// The usage of this moment, merged with that of an export: more uses, a later last use, and the emptier bucket.
     pub(super) fn merged_usage(&self, export: &KeyExport, now: Micros) -> Usage {
-        let theirs = export.bucket_under(self.quota, now);
-        let level = |bucket: Bucket| bucket.refill(self.quota, now).level;
+        let quota = self.quota();
+        let theirs = export.bucket_under(quota, now);
+        let level = |bucket: Bucket| bucket.refill(quota, now).level;
         let bucket = if level(theirs) < level(self.bucket) { theirs } else { self.bucket };
         Usage {
             bucket,
-            per_us: self.quota.per_micros(),
-            last_used: self.last_used.max(export.key.last_used),
+            per_us: quota.per_micros(),
+            last_used: self.last_used.get().max(export.key.last_used),
             uses: self.uses.max(export.key.uses),
         }
     }
 
     /// The usage of this moment.
     pub(super) fn usage(&self) -> Usage {
-        Usage { bucket: self.bucket, per_us: self.quota.per_micros(), last_used: self.last_used, uses: self.uses }
+        let (per_us, last_used) = (self.quota().per_micros(), self.last_used.get());
+        Usage { bucket: self.bucket, per_us, last_used, uses: self.uses }
     }
 }

@@ -70,7 +70,7 @@ impl KeyRecord {
     pub(super) fn disable_unused(&self, since: Micros, disabled: Disabled) -> Result<(), ChangeError> {
         let mut state = self.state();
         let mut policy = state.policy().map(|policy| *policy).unwrap_or_default();
-        if self.position.created.max(state.last_used.max(policy.enabled).unwrap_or_default()) >= since {
+        if self.position.created.max(state.last_used.get().max(policy.enabled).unwrap_or_default()) >= since {
             return Err(ChangeError::InUse(self.id()));
         }
         policy.disabled = policy.disabled.or(Some(disabled));

@@ -36,10 +36,10 @@ impl KeyRecord {
             created: self.position.created,
             rotated: secrets.and_then(|secrets| secrets.rotated),
             previous_until: secrets.and_then(|secrets| secrets.previous_until),
-            revoked: state.revoked,
+            revoked: state.revoked.get(),
             quota: state.own_quota(),
             policy: state.policy(),
-            last_used: state.last_used,
+            last_used: state.last_used.get(),
             uses: state.uses,
         }
     }
@@ -63,7 +63,7 @@ impl KeyRecord {
             .map_or((self.digest, None), |secrets| (secrets.current, secrets.previous.map(|(previous, _)| previous)));
         let replaced = digests.into_iter().filter(|other| *other != digest && Some(*other) != previous).collect();
         let bucket = state.bucket;
-        let quota = state.quota;
+        let quota = state.quota();
         KeyExport { key, digest, previous, replaced, bucket, quota, actors: KeyActors::default() }
     }
 

@@ -26,6 +26,7 @@ mod org_record;
 mod entitlements;
 mod stored_key;
 mod key_policies;
+mod packed_fields;
 mod key_state;
 mod key_terms;
 mod key_slots;

@@ -26,6 +26,9 @@ use domain::clock::Micros;
 /// Closed segments whose usage is not added up yet, beyond which it is: adding up costs the more the more often it is
 /// done, and a killed process leaves as many segments to be read again.
 const MAX_WAITING: usize = 16;
+/// Keys that are added up at once, with copies of their lines: some 60 MiB. The lines of each such part of the keys are
+/// anywhere in the segments, which are read once for each.
+const KEYS_AT_ONCE: usize = 1 << 17;
 /// Hours before the current one whose counts are kept: the 23 that readers show, and one for a reader whose hour has
 /// just ended.
 const HOURS_KEPT: u64 = 24;
@@ -258,24 +261,28 @@ impl Indexer {
         }
     }
 
-    fn add(&mut self, mut waiting: WaitingUsage, now: Micros) -> rusqlite::Result<()> {
+    fn add(&mut self, waiting: WaitingUsage, now: Micros) -> rusqlite::Result<()> {
         let Some(database) = &mut self.database else { return Ok(()) };
+        let to = waiting.to;
         let mut lines = LinesAt::new(self.directory.clone());
-        // Damaged lines are left out, as those of removed segments are.
-        let copied = waiting.counts.store_lines(|point| {
-            Ok::<_, io::Error>(files::if_intact(lines.read(point).map(|line| line.map(<[u8]>::to_vec)))?.flatten())
-        });
-        if let Err(error) = copied {
-            tracing::warn!(%error, path = %self.directory.display(), "cannot read the lines of closed audit segments");
-            return Ok(());
-        }
         // Rows and covered point change in one transaction: a crash in between leaves both as they were.
         let transaction = database.transaction()?;
-        usage_rows::add(&transaction, &waiting.counts)?;
+        for mut counts in waiting.into_run().slices(KEYS_AT_ONCE) {
+            // Damaged lines are left out, as those of removed segments are.
+            let copied = counts.store_lines(|point| {
+                Ok::<_, io::Error>(files::if_intact(lines.read(point).map(|line| line.map(<[u8]>::to_vec)))?.flatten())
+            });
+            if let Err(error) = copied {
+                tracing::warn!(%error, path = %self.directory.display(),
+                    "cannot read the lines of closed audit segments");
+                return Ok(());
+            }
+            usage_rows::add(&transaction, &counts)?;
+        }
         usage_rows::delete_hours_before(&transaction, usage_counts::hour_of(now).saturating_sub(HOURS_KEPT))?;
-        database::store_covered(&transaction, waiting.to)?;
+        database::store_covered(&transaction, to)?;
         transaction.commit()?;
-        self.covered = waiting.to;
+        self.covered = to;
         database::shrink_log(database);
         Ok(())
     }

@@ -8,14 +8,18 @@
 //! - The threads that write the journal keep the index of the open segment in memory ([`live_index`]): no line is read
 //!   again to be indexed. A killed process lost it, and the next start makes it again from the segment.
 //! - When a segment is closed, the parts in which ids occur go to a file beside it ([`index_file`]). Its usage stays in
-//!   memory until it is added up in a database ([`usage_rows`]): in steps of many segments, before segments are removed
-//!   and when the journal is closed. After a kill, the segments that were not added up are read again.
+//!   memory, packed ([`usage_run`]), until it is added up in a database ([`usage_rows`]): in steps of many segments,
+//!   before segments are removed and when the journal is closed. After a kill, the segments that were not added up are
+//!   read again.
 //! - An index is compared with its segment by `audit verify` ([`check`]). A damaged one is made again at the next
 //!   start, or by a gateway that runs when its turn to be checked comes.
 //! - Readers scan what has no index. Readers in other processes scan the open segment.
 
 mod indexed_use;
 pub(crate) mod usage_counts;
+mod packed_usage;
+mod usage_run;
+mod segment_usage;
 pub(crate) mod members;
 pub(crate) mod segment_index;
 pub(crate) mod live_index;

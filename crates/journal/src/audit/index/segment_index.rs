@@ -7,7 +7,7 @@ use rustc_hash::FxHashMap;
 
 use super::indexed_use::{IndexedEvent, KeyOwner};
 use super::members::Members;
-use super::usage_counts::UsageCounts;
+use super::segment_usage::SegmentUsage;
 use crate::audit::format::event::OpenUse;
 use crate::audit::format::line;
 use crate::audit::format::open_uses::{self, OpenUses};
@@ -23,15 +23,15 @@ pub(crate) struct SegmentIndex {
     pub(crate) members: Members,
     /// Usage is counted from this offset on: what is before was added up when the journal was closed.
     pub(crate) counted_from: u64,
-    pub(crate) counts: UsageCounts,
+    pub(crate) usage: SegmentUsage,
 }
 
 impl SegmentIndex {
     /// The index of a segment without lines; `part` is the length of its parts, `open_uses` are those that
     /// earlier segments left open.
     pub(crate) fn new(segment: u64, part: u64, open_uses: FxHashMap<u128, KeyOwner>) -> Self {
-        let counts = UsageCounts::new(open_uses);
-        Self { segment, length: 0, members: Members::new(part), counted_from: 0, counts }
+        let usage = SegmentUsage::new(open_uses);
+        Self { segment, length: 0, members: Members::new(part), counted_from: 0, usage }
     }
 
     /// Indexes an event, whose line begins at this offset.
@@ -40,7 +40,7 @@ impl SegmentIndex {
             self.members.add(used, offset);
         }
         if offset >= self.counted_from {
-            self.counts.count(event, Point { segment: self.segment, offset });
+            self.usage.count(event, Point { segment: self.segment, offset });
         }
     }
 
@@ -66,6 +66,7 @@ impl SegmentIndex {
                     index.add(&event, start + at as u64);
                 }
             }
+            index.usage.pack();
         }
         index.length = segment.length;
         Ok(Some(index))

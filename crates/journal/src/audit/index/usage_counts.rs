@@ -16,7 +16,8 @@ pub(crate) const HOUR: u64 = 3_600_000_000;
 /// - Events must be given in the order of the journal. A stretch may begin anywhere: the uses that earlier stretches
 ///   left open are in `open_uses` from the beginning.
 /// - It has the places of lines, not the lines: memory is some 250 bytes for each key, and bounded by the keys, the
-///   hours and the open uses of the stretch.
+///   hours and the open uses of the stretch. What is no longer counted on is packed
+///   ([`super::usage_run`]).
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UsageCounts {
     /// Boxed: the table is up to half empty, and growing moves all of it while requests wait.
@@ -49,11 +50,12 @@ pub(crate) struct HourCounts {
 /// The lines of the last use of a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct LastUseLines {
-    pub(crate) id: u128,
     /// Line of the use, or of the record.
     pub(crate) begun: LineRef,
     /// Line of the outcome; `None` while the use is open, and when `begun` is a record.
     pub(crate) ended: Option<LineRef>,
+    /// Id of the use while it is open: the id by which its outcome is found.
+    pub(crate) open: Option<u128>,
 }
 
 /// A line of the journal.
@@ -106,9 +108,9 @@ impl UsageCounts {
             return;
         }
         counts.requests = counts.requests.saturating_add(used.uses());
-        let id = used.id.as_u128();
-        usage.last = Some(LastUseLines { id, begun: LineRef::At(at), ended: None });
-        if used.outcome.is_none() {
+        let open = used.outcome.is_none().then_some(used.id.as_u128());
+        usage.last = Some(LastUseLines { begun: LineRef::At(at), ended: None, open });
+        if let Some(id) = open {
             self.open_uses.insert(id, owner);
         }
     }
@@ -122,9 +124,7 @@ impl UsageCounts {
 
     fn end_use(&mut self, outcome: LateOutcome) {
         match self.keys.get_mut(&outcome.owner).and_then(|usage| usage.last.as_mut()) {
-            Some(last) if last.id == outcome.id => last.ended = Some(outcome.line),
-            // A later use of the key has replaced this one.
-            Some(_) => {}
+            Some(last) => last.end(outcome),
             // The use began in an earlier stretch, and the last use of the key may be this one.
             None => self.late_outcomes.push(outcome),
         }
@@ -139,8 +139,7 @@ impl UsageCounts {
 
     /// The last uses of keys that have not ended: they may end in what is counted next.
     pub(crate) fn open_last_uses(&self) -> FxHashMap<u128, KeyOwner> {
-        let open = |usage: &KeyUsage| usage.last.as_ref().filter(|last| last.ended.is_none()).map(|last| last.id);
-        self.keys.iter().filter_map(|(owner, usage)| Some((open(usage)?, *owner))).collect()
+        self.keys.iter().filter_map(|(owner, usage)| Some((usage.last.as_ref()?.open?, *owner))).collect()
     }
 
     /// Copies all lines, in the order of the journal.
@@ -169,6 +168,16 @@ impl UsageCounts {
             self.keys.entry(owner).or_default().extend(*usage);
         }
         self.open_uses = later.open_uses;
+    }
+}
+
+impl LastUseLines {
+    /// Notes an outcome of the key, unless a later use has replaced the one that has ended.
+    pub(crate) fn end(&mut self, outcome: LateOutcome) {
+        if self.open == Some(outcome.id) {
+            self.open = None;
+            self.ended = Some(outcome.line);
+        }
     }
 }
 
@@ -205,7 +214,8 @@ impl KeyUsage {
         &mut self.hours[at].1
     }
 
-    fn extend(&mut self, later: Self) {
+    /// Adds the usage in the stretch that follows this one.
+    pub(crate) fn extend(&mut self, later: Self) {
         for (hour, HourCounts { requests, refusals }) in later.hours {
             let counts = self.hour(hour);
             counts.requests = counts.requests.saturating_add(requests);

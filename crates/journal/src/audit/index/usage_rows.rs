@@ -5,6 +5,7 @@ use rustc_hash::FxHashSet;
 
 use super::indexed_use::{IndexedUse, KeyOwner};
 use super::usage_counts::{HourCounts, KeyUsage, LastUseLines, LineRef, UsageCounts};
+use crate::audit::format::line;
 use domain::identity::OrgId;
 use domain::key::KeyId;
 
@@ -18,7 +19,10 @@ pub(crate) fn add(database: &Connection, counts: &UsageCounts) -> rusqlite::Resu
     let mut used = database
         .prepare_cached("INSERT OR REPLACE INTO last (org, key, use, begun, ended) VALUES (?1, ?2, ?3, ?4, ?5)")?;
     let mut refused = database.prepare_cached("INSERT OR REPLACE INTO refusal (org, key, line) VALUES (?1, ?2, ?3)")?;
-    for ((org, key), usage) in &counts.keys {
+    // In the order of the tables, whose pages are then written once.
+    let mut keys: Vec<_> = counts.keys.iter().collect();
+    keys.sort_unstable_by_key(|(owner, _)| **owner);
+    for ((org, key), usage) in keys {
         let KeyUsage { hours, last, refusal } = &**usage;
         for (hour, HourCounts { requests, refusals }) in hours {
             let [hour, requests, refusals] = [*hour, *requests, *refusals].map(u64::cast_signed);
@@ -26,7 +30,8 @@ pub(crate) fn add(database: &Connection, counts: &UsageCounts) -> rusqlite::Resu
         }
         if let Some((last, begun)) = last.as_ref().and_then(|last| Some((last, last.begun.stored()?))) {
             let ended = last.ended.as_ref().and_then(LineRef::stored);
-            used.execute(params![org.as_bytes(), key.as_str(), last.id.to_be_bytes(), begun, ended])?;
+            let id = line::event_id(begun).map(u128::to_be_bytes);
+            used.execute(params![org.as_bytes(), key.as_str(), id, begun, ended])?;
         }
         if let Some(line) = refusal.as_ref().and_then(LineRef::stored) {
             refused.execute(params![org.as_bytes(), key.as_str(), line])?;
@@ -94,9 +99,9 @@ fn load_last_use(
 ) -> rusqlite::Result<LastUseLines> {
     // It was good when it was stored, so a failure means that the index is damaged.
     let stored = IndexedUse::from_line(&begun).ok_or(Error::InvalidQuery)?;
-    let id = stored.id.as_u128();
-    if stored.outcome.is_none() && ended.is_none() {
+    let open = (stored.outcome.is_none() && ended.is_none()).then_some(stored.id.as_u128());
+    if let Some(id) = open {
         counts.open_uses.insert(id, owner);
     }
-    Ok(LastUseLines { id, begun: LineRef::Stored(begun), ended: ended.map(LineRef::Stored) })
+    Ok(LastUseLines { begun: LineRef::Stored(begun), ended: ended.map(LineRef::Stored), open })
 }

@@ -165,7 +165,7 @@ fn count_usage(
     let RequestedKeys { org, keys } = requested;
     // In this order, what leaves one of them is in the one that is read next.
     let in_memory = live.map(|live| live.usage(*org, keys)).unwrap_or_default();
-    let waiting = live.map(|live| live.waiting_usage(*org, keys));
+    let waiting = live.map(LiveIndex::waiting);
     let stored = lookup::load_usage(directory, *org, keys, first_hour).unwrap_or_else(|error| {
         tracing::debug!(%error, "no index of the audit journal can be read; counting its segments");
         None
@@ -175,7 +175,7 @@ fn count_usage(
     let fitting = stored.filter(|(_, point)| segment::covers(&segments, *point));
     let (mut counts, mut covered) = fitting.unwrap_or_else(|| (UsageCounts::default(), Point::START));
     if let Some(waiting) = waiting.filter(|waiting| waiting.from == covered) {
-        counts.extend(waiting.counts);
+        counts.extend(waiting.select(*org, keys));
         covered = waiting.to;
     }
     let parts = indexed_parts(in_memory, &segments, covered);

@@ -49,9 +49,11 @@ fn run_once(writer: &JournalWriter, (indexer, ages): (&mut Indexer, &mut AgeLimi
         damaged_tail::count_files(writer);
     }
     let proceed = || stop.try_recv() == Err(TryRecvError::Empty);
-    seal_closed_segments(writer, end.segment, &proceed);
+    // Before segments are compressed, which takes longer: it gives back the memory of the keys in them.
+    writer.live_index.pack_full();
     index_closed_segments(writer, indexer, end, &proceed)
         .unwrap_or_else(|error| tracing::debug!(%error, "cannot list the audit segments to index them"));
+    seal_closed_segments(writer, end.segment, &proceed);
     let space = free_space::check(writer);
     if let Err(error) = retention::remove_expired(writer, end, space, (indexer, ages)) {
         report_retention_failure(&error);

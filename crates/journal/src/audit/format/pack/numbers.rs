@@ -1,11 +1,11 @@
 //! Numbers of packed lines: seven bits in each byte, the small ones in one.
 
 /// Small differences in either direction become small numbers.
-pub(super) fn zigzag(difference: u64) -> u64 {
+pub(crate) fn zigzag(difference: u64) -> u64 {
     difference << 1 ^ (difference.cast_signed() >> 63).cast_unsigned()
 }
 
-pub(super) fn unzigzag(number: u64) -> u64 {
+pub(crate) fn unzigzag(number: u64) -> u64 {
     number >> 1 ^ (number & 1).wrapping_neg()
 }
 
