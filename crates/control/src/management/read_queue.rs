@@ -160,8 +160,11 @@ impl Turns {
             self.reading += 1;
             self.persons.push_back(person);
         }
-        let readers = self.persons.iter().filter(|person| person.is_reading).count();
-        debug_assert_eq!(self.reading, readers, "a person reads once at a time");
+        debug_assert_eq!(
+            self.reading,
+            self.persons.iter().filter(|person| person.is_reading).count(),
+            "a person reads once at a time"
+        );
         grants
     }
 }

@@ -9,6 +9,22 @@
 //! - A line is packed only when its number is the next one and its checksum is right; every other one,
 //!   and JSON, stays whole.
 //! - What is packed together is unpacked together: nothing refers to lines before.
+//!
+//! # One line
+//!
+//! An outcome of some 70 bytes, behind that of another request with the same status, takes seven, one in each stream:
+//!
+//! ```text
+//! o⇥019a…7b1⇥completed⇥200⇥1210⇥0⇥431⇥8⇥a2c1
+//! |    |         |      |    |  |  |  +--+- number and checksum: none, since they follow
+//! |    |         |      |    |  |  +------- 1: as in the line before (difference 0, plus 1)
+//! |    |         |      |    |  +---------- 1: as before
+//! |    |         |      |    +------------- 21: 10 more than before (twice the difference, plus 1)
+//! |    |         |      +------------------ 1: as before
+//! |    |         +------------------------- 0: the text of the line before
+//! |    +----------------------------------- 1: the id of the last use
+//! +---------------------------------------- 2: an outcome
+//! ```
 
 mod numbers;
 mod fields;
@@ -208,6 +224,42 @@ mod tests {
             }
             assert_eq!(unpack(&pack(&lines).bytes, lines.len()).as_ref(), Some(&lines));
         }
+    }
+
+    /// The streams of packed lines.
+    fn streams(lines: &[u8]) -> Vec<Vec<u8>> {
+        let packed = pack(lines).bytes;
+        let mut input = Input(&packed[1..]);
+        input.number().unwrap();
+        let streams = (0..STREAMS).map(|_| {
+            let length = input.number().unwrap();
+            input.bytes(usize::try_from(length).unwrap()).unwrap().to_vec()
+        });
+        streams.collect()
+    }
+
+    /// The line of the module's documentation.
+    #[test]
+    fn outcome_takes_a_byte_in_each_of_seven_streams() {
+        let id = |n: u128| String::from_utf8(id_text::encode(n << 80 | n).to_vec()).unwrap();
+        let mut lines = Vec::new();
+        let mut ends = Vec::new();
+        for (n, duration) in [(1, 1200), (2, 1210)] {
+            for body in [
+                format!("u\t{}\t0\t7\t\tk\tk\tu\to\t::1\tcurl\tlist\tGET\t/a", id(n)),
+                format!("o\t{}\tcompleted\t200\t{duration}\t0\t431", id(n)),
+            ] {
+                let start = lines.len();
+                lines.extend_from_slice(body.as_bytes());
+                frame::finish_compact(&mut lines, start, 5 + ends.len() as u64);
+                ends.push(lines.len());
+            }
+        }
+        let without = streams(&lines[..ends[2]]);
+        let with = streams(&lines);
+        let added = with.iter().zip(&without).map(|(with, without)| with.strip_prefix(&without[..]).unwrap().to_vec());
+        let added: Vec<Vec<u8>> = added.filter(|bytes| !bytes.is_empty()).collect();
+        assert_eq!(added, [[2], [1], [0], [1], [21], [1], [1]]);
     }
 
     /// Lines of 21 uses and their outcomes as they are written, from this number on; `trace` is behind
