@@ -127,7 +127,8 @@ pub(super) fn of_stream(
         }
     }
     let path = std::str::from_utf8(pseudo.get(":path")?).ok()?;
-    let (method, host) = (pseudo.get(":method")?, pseudo.get(":authority")?);
+    let method = pseudo.get(":method")?;
+    let host = pseudo.get(":authority")?;
     let headers = with_parted_keys(headers, credentials);
     described(method, path, host, headers, source.parse().ok()?, trusted)
 }
