@@ -162,7 +162,7 @@ impl KeyState {
 
     /// The usage of this moment.
     pub(super) fn usage(&self) -> Usage {
-        let (per_us, last_used) = (self.quota().per_micros(), self.last_used.get());
-        Usage { bucket: self.bucket, per_us, last_used, uses: self.uses }
+        let per_us = self.quota().per_micros();
+        Usage { bucket: self.bucket, per_us, last_used: self.last_used.get(), uses: self.uses }
     }
 }

@@ -157,7 +157,8 @@ impl LiveIndex {
         let segments = self.lock();
         let closed = segments.closed.clone();
         let active = &segments.active;
-        let (open, (full, last)) = (stretch(active), active.usage.split(org, keys));
+        let open = stretch(active);
+        let (full, last) = active.usage.split(org, keys);
         drop(segments);
         let mut counts = full.select(org, keys);
         counts.extend(last);

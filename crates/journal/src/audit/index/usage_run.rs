@@ -122,8 +122,8 @@ impl UsageRun {
     }
 }
 
-/// Adds the run of the stretch that follows these. Each is kept more than twice as large as the next one: a key is merged
-/// a few times, however many runs there come.
+/// Adds the run of the stretch that follows these. Each is kept more than twice as large as the next one: a key is
+/// merged a few times, however many runs there come.
 pub(crate) fn append(runs: &mut Vec<Arc<UsageRun>>, mut run: Arc<UsageRun>) {
     while let Some(before) = runs.pop_if(|before| before.keys <= 2 * run.keys) {
         run = Arc::new(before.merge(&run));
