@@ -141,7 +141,7 @@ impl Packer {
     /// Adds the key that follows.
     fn push(&mut self, owner: &KeyOwner, usage: &KeyUsage) {
         let run = &mut self.run;
-        if run.keys % PAGE == 0 {
+        if run.keys.is_multiple_of(PAGE) {
             run.pages.push(run.bytes.len());
             self.previous = Previous::NONE;
         }
@@ -164,7 +164,7 @@ impl Iterator for Keys<'_> {
         if self.input.0.is_empty() {
             return None;
         }
-        if self.next % PAGE == 0 {
+        if self.next.is_multiple_of(PAGE) {
             self.previous = Previous::NONE;
         }
         self.next += 1;
