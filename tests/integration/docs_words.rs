@@ -108,7 +108,7 @@ fn dialect(text: &str) -> Vec<String> {
         .filter(|words| text.contains(**words))
         .map(|words| (*words).to_owned())
         .collect();
-    // What ends a sentence, a cell or a text also ends what belongs together.
+    // Words that belong together are in one sentence, cell or text.
     for clause in without_code(text).split(['.', ':', ';', '|', '"', '(']) {
         let words: Vec<&str> = clause
             .split(|c: char| !c.is_alphanumeric() && c != '_' && c != '-')

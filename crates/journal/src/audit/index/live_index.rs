@@ -290,7 +290,7 @@ mod tests {
     struct History {
         plain: UsageCounts,
         live: LiveIndex,
-        /// What is added up, as the database has it.
+        /// Usage that was added up, as the database has it.
         stored: UsageCounts,
         at: Point,
         uses: u128,

@@ -21,7 +21,7 @@ const KEYS_OF_COUNTS: usize = (1 << 15) / 8 * 7;
 pub(crate) struct SegmentUsage {
     /// Oldest first.
     full: Vec<FullCounts>,
-    /// What follows them.
+    /// Counts after them.
     counts: UsageCounts,
 }
 

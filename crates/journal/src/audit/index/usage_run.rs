@@ -31,7 +31,7 @@ const INTACT: &str = "a run is changed by nothing after it was packed";
 #[derive(Debug, Default)]
 pub(crate) struct UsageRun {
     bytes: Vec<u8>,
-    /// Where each page begins.
+    /// Beginning of each page.
     pages: Vec<usize>,
     keys: usize,
     /// As in [`UsageCounts`].
