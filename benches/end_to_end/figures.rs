@@ -123,8 +123,16 @@ fn saturated_rate(scenario: &Scenario, job: &Job, requests: usize, proxies: &[Pr
 
 impl PeerFigures {
     fn new(peer: Peer) -> Self {
-        let [cpu, ratio, p99, p99_ratio, p999, p999_ratio, slowest] = [(); 7].map(|()| Vec::new());
-        Self { peer, cpu, ratio, p99, p99_ratio, p999, p999_ratio, slowest }
+        Self {
+            peer,
+            cpu: Vec::new(),
+            ratio: Vec::new(),
+            p99: Vec::new(),
+            p99_ratio: Vec::new(),
+            p999: Vec::new(),
+            p999_ratio: Vec::new(),
+            slowest: Vec::new(),
+        }
     }
 
     fn round(&mut self, proxy: &Proxy, requests: usize, run: impl FnOnce() -> Latencies) {

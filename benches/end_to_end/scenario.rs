@@ -15,8 +15,8 @@ pub(crate) struct Scenario {
     /// True when the rate is counted in a Redis, by one script call for each request.
     pub(crate) redis: bool,
     pub(crate) shape: Shape,
-    /// Rate of the requests, in parts of the reference's rate when it is saturated. None of a closed loop, in which
-    /// each connection sends when it has its answer.
+    /// Rate of an open loop, as a share of the reference's rate when it is saturated. None: a closed loop, in which
+    /// each connection sends its next request when it has the answer.
     pub(crate) open_loop: Option<f64>,
     pub(crate) connections: usize,
     /// Requests in flight on each connection; more than one with HTTP/2 only.

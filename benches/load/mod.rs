@@ -16,6 +16,7 @@ use std::time::Instant;
 use envoy_wire::ext_authz::CHECK;
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, LocalOptions, LocalRuntime};
+use tokio::task::JoinHandle;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName};
@@ -74,6 +75,16 @@ pub(crate) enum Shape {
 pub(crate) struct Latencies(Vec<u32>);
 
 impl Latencies {
+    /// The microseconds that the connections return.
+    async fn of(connections: Vec<JoinHandle<Vec<u32>>>) -> Self {
+        let mut times = Vec::new();
+        for connection in connections {
+            times.extend(connection.await.unwrap());
+        }
+        times.sort_unstable();
+        Self(times)
+    }
+
     /// Milliseconds within which this share of all requests was answered.
     pub(crate) fn milliseconds(&self, share: f64) -> f64 {
         #[allow(
@@ -101,7 +112,7 @@ pub(crate) fn run_many(proxy: SocketAddr, key: &str, connections: usize, request
 impl Load<'_> {
     /// Sends the requests, and returns their times.
     pub(crate) fn run(&self, proxy: SocketAddr) -> Latencies {
-        let mut times = runtime().block_on(async {
+        runtime().block_on(async {
             let tasks: Vec<_> = (0..self.connections)
                 .map(|number| {
                     let own = self.requests / self.connections + usize::from(number < self.requests % self.connections);
@@ -112,14 +123,8 @@ impl Load<'_> {
                     tokio::task::spawn_local(connection(proxy, keys, self.protocol.clone(), self.shape, own))
                 })
                 .collect();
-            let mut times = Vec::with_capacity(self.requests);
-            for task in tasks {
-                times.extend(task.await.unwrap());
-            }
-            times
-        });
-        times.sort_unstable();
-        Latencies(times)
+            Latencies::of(tasks).await
+        })
     }
 }
 

@@ -1,7 +1,7 @@
 //! Requests at a rate of their own, whatever the answers take: an open loop, as independent clients make it.
 //!
-//! A request that waits for a free connection waits in its time, too, so a stall counts for all that would have been
-//! sent meanwhile (the coordinated omission of closed loops is none here).
+//! The time of a request begins when it is due, also while it waits for a free connection. So a stall counts for all
+//! requests that come meanwhile, which a closed loop would leave out (coordinated omission).
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -28,7 +28,7 @@ pub(crate) struct OpenLoop<'a> {
 impl OpenLoop<'_> {
     /// Sends the requests, and returns their times since each was due.
     pub(crate) fn run(&self, proxy: SocketAddr) -> Latencies {
-        let mut times = runtime().block_on(async {
+        runtime().block_on(async {
             let (due, requests) = mpsc::unbounded_channel();
             let requests = Rc::new(Mutex::new(requests));
             let connections: Vec<_> = self.keys.iter().cycle().take(self.connections).cloned().collect();
@@ -37,14 +37,8 @@ impl OpenLoop<'_> {
                 .map(|key| tokio::task::spawn_local(connection(proxy, key, Rc::clone(&requests))))
                 .collect();
             self.send_due(due).await;
-            let mut times = Vec::with_capacity(self.requests);
-            for task in tasks {
-                times.extend(task.await.unwrap());
-            }
-            times
-        });
-        times.sort_unstable();
-        Latencies(times)
+            Latencies::of(tasks).await
+        })
     }
 
     /// Sends the time at which each request is due.

@@ -39,51 +39,11 @@ mod tests {
     async fn state_with_key(directory: &Path) -> (State, KeyDigest) {
         let settings = embedded::Settings { path: directory.join("state.db"), quota: Quota::DEFAULT, concurrent: 1 };
         let state = State::Embedded(Embedded::open(&settings).unwrap());
-        let id = OrgId::generate();
-        let tag = OrgTag::generate().unwrap();
         let created = clock::now();
-        let org = Org {
-            id,
-            tag,
-            name: "acme".into(),
-            created,
-            suspended: false,
-            concurrent: None,
-            policy: state::OrgPolicy::default(),
-        };
-        let email = "ada@example.com".into();
-        let removed = None;
-        let vouched_by = None;
-        let withdrawn = None;
-        let user = User {
-            id: UserId::generate(),
-            org: id,
-            email,
-            permissions: Vec::new(),
-            created,
-            removed,
-            vouched_by,
-            withdrawn,
-            suspended: None,
-            responsible: None,
-        };
-        let plain = PlainKey::generate(KeyId::generate(tag).unwrap()).unwrap();
-        let key = Key {
-            id: plain.id(),
-            org: id,
-            user: user.id,
-            name: "ci".into(),
-            imported: false,
-            session_quota_key: false,
-            created,
-            rotated: None,
-            previous_until: None,
-            revoked: None,
-            quota: None,
-            policy: None,
-            last_used: None,
-            uses: 0,
-        };
+        let org = Org::new(OrgId::generate(), OrgTag::generate().unwrap(), "acme", created);
+        let user = User::new(UserId::generate(), org.id, "ada@example.com", created);
+        let plain = PlainKey::generate(KeyId::generate(org.tag).unwrap()).unwrap();
+        let key = Key::new(plain.id(), org.id, user.id, "ci", created);
         let digest = plain.digest();
         for change in [Change::CreateOrg(org), Change::CreateUser(user), Change::CreateKey { key, digest }] {
             state.change(change).await.unwrap();

@@ -65,7 +65,8 @@ fn uses_at_one_gateway_are_shown_by_the_other_also_when_its_disk_is_lost() {
     let other = gateway("gateway-b", &redis, &server, &upstream);
     let key = one.key();
     let cookie = sign_in(&other, &key);
-    let (page, uses) = (format!("/settings/keys/{}", key.id), format!("/settings/api/v1/keys/{}/requests", key.id));
+    let page = format!("/settings/keys/{}", key.id);
+    let requests = format!("/settings/api/v1/keys/{}/requests", key.id);
     let mut client = Client::connect(one.address);
     assert_eq!(client.get("/x", &key.text).status, 200);
     let used = Instant::now();
@@ -95,12 +96,12 @@ fn uses_at_one_gateway_are_shown_by_the_other_also_when_its_disk_is_lost() {
     // A use at the other gateway is there at once, shipped or not.
     assert_eq!(Client::connect(other.address).get("/z", &key.text).status, 200);
     eventually("the own use has ended", || {
-        let uses: Value = serde_json::from_str(&get(&other, &cookie, &uses)).unwrap();
+        let uses: Value = serde_json::from_str(&get(&other, &cookie, &requests)).unwrap();
         uses["items"][0]["path"] == "/z" && uses["items"][0]["outcome"] == "completed"
     });
     // The machine is gone, with its disk.
     drop(one);
-    let uses: Value = serde_json::from_str(&get(&other, &cookie, &uses)).unwrap();
+    let uses: Value = serde_json::from_str(&get(&other, &cookie, &requests)).unwrap();
     let paths: Vec<&str> =
         uses["items"].as_array().unwrap().iter().map(|item| item["path"].as_str().unwrap()).collect();
     assert_eq!((paths, &uses["view"]["scope"]), (vec!["/z", "/y", "/x"], &Value::from("fleet")));

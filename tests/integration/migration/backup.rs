@@ -102,7 +102,8 @@ pub(super) async fn on_redis(urls: &[String]) -> State {
 
 /// Runs a test on an embedded state, and on one in Redis.
 pub(super) fn on_both(test: impl AsyncFn(State)) {
-    let (directory, redis) = (Directory::new(), Redis::start());
+    let directory = Directory::new();
+    let redis = Redis::start();
     runtime().block_on(async {
         for state in [directory.open(), on_redis(&[redis.url()]).await] {
             test(state).await;

@@ -47,7 +47,8 @@ async fn use_up(state: &State, digests: &[domain::key::KeyDigest]) {
 
 #[test]
 fn old_file_makes_nothing_less_strict() {
-    let (directory, redis) = (Directory::new(), Redis::start());
+    let directory = Directory::new();
+    let redis = Redis::start();
     runtime().block_on(async {
         let source = directory.open();
         let mut maker = RecordMaker::new(&source);

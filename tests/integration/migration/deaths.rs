@@ -69,7 +69,8 @@ fn import_completes_after_death(file: &[u8], state: &str, victim: Victim) {
 
 #[test]
 fn import_that_was_killed_between_two_parts_is_completed_by_another() {
-    let (directory, redis) = (Directory::new(), Redis::start());
+    let directory = Directory::new();
+    let redis = Redis::start();
     let file = runtime().block_on(async {
         let source = directory.open();
         let mut maker = RecordMaker::new(&source);

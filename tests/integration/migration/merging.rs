@@ -184,7 +184,8 @@ fn uses_of_keys_that_were_rotated_or_retired_meanwhile_are_merged() {
         old.key.uses += 7;
         old.key.last_used = old.key.last_used.map(|at| at.after(Duration::from_secs(5)));
 
-        let (at, new) = (maker.now, KeyDigest::of(b"rotated"));
+        let at = maker.now;
+        let new = KeyDigest::of(b"rotated");
         maker.change(Change::RotateKey { key, digest: new, at, previous_until: at, last: LastRotation::Any }).await;
         assert_eq!(import_key(&state, &old).await.caught_up, 1);
         let merged = exported_key(&state).await;
@@ -219,7 +220,8 @@ async fn refusal(state: &State, digest: &KeyDigest) -> Option<Refusal> {
 
 #[test]
 fn import_waits_for_the_replicas_that_are_configured() {
-    let (directory, redis) = (Directory::new(), Redis::start());
+    let directory = Directory::new();
+    let redis = Redis::start();
     runtime().block_on(async {
         let source = directory.open();
         let mut maker = RecordMaker::new(&source);

@@ -111,7 +111,8 @@ fn rules_and_tokens_move_by_the_commands_and_are_verified() {
 #[test]
 fn token_that_is_revoked_on_one_side_is_revoked() {
     on_both(async |state| {
-        let (one, other) = (new_token("one"), new_token("other"));
+        let one = new_token("one");
+        let other = new_token("other");
         for token in [&one, &other] {
             state.change(Change::CreateToken(Box::new(token.clone()))).await.unwrap();
         }
@@ -243,7 +244,8 @@ fn expired_token_is_not_imported_and_not_missed() {
 
 #[test]
 fn no_more_tokens_are_imported_than_there_may_be() {
-    let (directory, redis) = (Directory::new(), Redis::start());
+    let directory = Directory::new();
+    let redis = Redis::start();
     runtime().block_on(async {
         let tokens: Vec<StateRecord> = (0..MAX_TOKENS + 2)
             .map(|number| StateRecord::Token(Box::new(new_token(&format!("token {number}")))))
