@@ -19,14 +19,17 @@ fn masked(text: &str, names: &[(&str, &str)]) -> String {
                 let bare = word.trim_end_matches(|letter: char| !letter.is_ascii_alphanumeric() && letter != '_');
                 let digits = bare.chars().filter(char::is_ascii_digit).count();
                 let is_id = bare.starts_with("org_") || bare.starts_with("usr_") || bare.starts_with("sk_live_");
-                let is_mixed = bare.len() == 9 && bare.bytes().skip(1).any(|byte| byte.is_ascii_uppercase());
-                let is_id =
-                    is_id || is_mixed || bare.starts_with("kgm_") || digits > 1 || (bare.len() >= 9 && digits > 0);
+                let is_id = is_id || bare.starts_with("kgm_") || digits > 1 || (bare.len() >= 9 && digits > 0);
                 if is_id { word.replace(bare, "*") } else { word.to_owned() }
             });
         words.push(masked.collect::<String>().split_whitespace().collect::<Vec<_>>().join(" "));
     }
     words.join("\n")
+}
+
+/// Id of the key whose secret a command showed.
+fn shown_id(out: &str) -> Option<&str> {
+    Some(&out.split_once("sk_live_")?.1[..9])
 }
 
 /// A text in which the operator and the program with the token are the same actor.
@@ -55,8 +58,10 @@ fn commands_change_and_show_the_same_over_the_socket_and_over_the_api() {
         let local = fixture.local(&line.replace("ORG", "acmes").replace("KEY", key));
         let remote = fixture.remote(&of_other(line, key, other));
         assert_eq!((local.code, remote.code), (0, 0), "{line}: {local:?} {remote:?}");
-        let names = [("acmes", "ORG"), ("umbra", "ORG"), (key, "KEY"), (other, "KEY")];
-        let names: Vec<(&str, &str)> = names.into_iter().filter(|(name, _)| !name.is_empty()).collect();
+        let [shown, shown_other] = [&local, &remote].map(|ended| shown_id(&ended.out).unwrap_or_default());
+        let keys = [key, other, shown, shown_other].map(|id| (id, "KEY"));
+        let names = [("acmes", "ORG"), ("umbra", "ORG")].into_iter().chain(keys);
+        let names: Vec<(&str, &str)> = names.filter(|(name, _)| !name.is_empty()).collect();
         let masked = |text: &str| masked(&with_one_actor(text, &token), &names);
         assert_eq!((masked(&remote.out), masked(&remote.err)), (masked(&local.out), masked(&local.err)), "{line}");
         [local.out, remote.out]
@@ -84,19 +89,20 @@ fn commands_change_and_show_the_same_over_the_socket_and_over_the_api() {
         run(line, "", "");
     }
     let created = run("key create --org ORG --user ada@example.com --expires 30d --tag team=billing laptop", "", "");
-    let [key, other] = created.map(|key| key["sk_live_".len()..][..9].to_owned());
+    let [key, other] = created.map(|out| shown_id(&out).unwrap().to_owned());
     for line in [
         "key show KEY",
         "key set KEY --network 10.0.0.0/8 --concurrent 3",
         "key set KEY --clear networks --no-tag team --json",
+        // Its bucket is full from here on: a token that came between two commands would differ.
         "key limits KEY --requests 5 --per 1m",
-        "key limits KEY --default --json",
         "key disable KEY",
         "key enable KEY",
         "key rotate KEY --overlap 1h",
         "key list --org ORG --state active",
         "key list --org ORG --json",
         "explain KEY",
+        "key limits KEY --default --json",
         "key revoke KEY --json",
         "user remove --org ORG nightly",
         "user list --org ORG --json",
