@@ -36,6 +36,12 @@ impl RouteSettings {
     }
 }
 
+/// The routes that no request reaches, each with the earlier one that takes all its requests.
+pub fn hidden_routes(routes: &[RouteSettings]) -> impl Iterator<Item = (&RouteSettings, &RouteSettings)> {
+    let with_earlier = routes.iter().enumerate().map(|(place, route)| (route, &routes[..place]));
+    with_earlier.filter_map(|(route, earlier)| Some((route, earlier.iter().find(|first| first.covers(route))?)))
+}
+
 /// Returns whether every path that matches `later` also matches `first`.
 fn covers_path(first: &str, later: &str) -> bool {
     let (first, first_is_open) = first.strip_suffix("/**").map_or((first, false), |path| (path, true));

@@ -34,6 +34,7 @@ use state::{Admitted, DecideRequest, Decision, State, Unavailable, session_quota
 
 pub(crate) use cors::preflight_method;
 pub use cors::{CorsPolicy, CorsSettings};
+pub use coverage::hidden_routes;
 use credential::{Credential, Places};
 pub use host::HostPattern;
 pub use routes::{Route, Routes};

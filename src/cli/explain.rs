@@ -5,7 +5,7 @@ use serde::Serialize;
 
 use super::audit::{self, note_status, page, show_records};
 use super::installation::Installation;
-use super::key_id::KeyIdParser;
+use super::key_target::TargetArgs;
 use super::remote::{self, RemoteArgs, RemoteServer};
 use super::show::{self, Format};
 use super::{CliError, control, output};
@@ -25,9 +25,8 @@ const NO_DECISIONS: &str = "the last decisions are not shown: the configuration 
 /// Arguments of `keygate explain`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Key id: the nine characters after sk_live_
-    #[arg(value_parser = KeyIdParser)]
-    key_id: KeyId,
+    #[command(flatten)]
+    target: TargetArgs,
     #[command(flatten)]
     format: Format,
     #[command(flatten)]
@@ -36,13 +35,18 @@ pub(super) struct Args {
 
 impl Args {
     pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
-        let reply = control::perform(installation, &Operation::Explain { key: self.key_id })?;
+        let target = self.target.read()?;
+        let reply = control::with_server(installation, async |server| {
+            let key = target.resolve(server).await?;
+            server.perform(&Operation::Explain { key }).await
+        })?;
         let Reply::Explanation { mut explanation } = reply else {
             return Err(anyhow!("the gateway answered something else").into());
         };
+        let key = explanation.key.id;
         let last = match installation.remote() {
-            Some(server) => LastDecisions::fetch(server, self.key_id),
-            None => LastDecisions::read(installation, self.key_id)?,
+            Some(server) => LastDecisions::fetch(server, key),
+            None => LastDecisions::read(installation, key)?,
         };
         let decisions = last.as_ref().map_or(&[][..], |last| &last.records);
         let view = last.as_ref().and_then(|last| last.status.as_ref());

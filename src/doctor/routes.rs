@@ -2,7 +2,7 @@
 
 use super::environment::Environment;
 use super::finding::Findings;
-use crate::admission::RouteSettings;
+use crate::admission::{RouteSettings, hidden_routes};
 use domain::head_fields::{CredentialField, CredentialFields};
 
 /// Series of requests that match no route.
@@ -30,11 +30,9 @@ fn judge_listed(routes: &[RouteSettings], findings: &mut Findings) {
         return;
     }
     findings.ok("routes", format!("{} listed", routes.len()));
-    for (place, route) in routes.iter().enumerate() {
-        if let Some(first) = routes[..place].iter().find(|first| first.covers(route)) {
-            let found = format!("never used: route `{}` before it matches all its requests", first.name);
-            findings.warning(format!("route `{}`", route.name), found, "list it before that one, or remove it");
-        }
+    for (route, first) in hidden_routes(routes) {
+        let found = format!("never used: route `{}` before it matches all its requests", first.name);
+        findings.warning(format!("route `{}`", route.name), found, "list it before that one, or remove it");
     }
     let public: Vec<String> = routes.iter().filter(|route| route.is_public).map(RouteSettings::describe).collect();
     if !public.is_empty() {

@@ -22,8 +22,10 @@ struct Piped {
 
 impl Piped {
     fn start(setup: &Setup, level: &str) -> Self {
-        let mut command = Command::new(KEYGATE);
-        command.args(["serve", "--config"]).arg(setup.path().join("keygate.yaml")).env("KEYGATE_LOG", level);
+        // Tests in the background of a shell ignore SIGQUIT, and so would the gateway.
+        let mut command = Command::new("env");
+        command.args(["--default-signal=QUIT", KEYGATE, "serve", "--config"]).arg(setup.path().join("keygate.yaml"));
+        command.env("KEYGATE_LOG", level);
         let mut child = command.stdin(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         let stderr = child.stderr.take();
         let piped = Self { child, stderr };

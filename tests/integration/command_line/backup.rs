@@ -1,7 +1,6 @@
 //! `keygate state export` and `import`: with and without a running gateway, and with files that are not good.
 
 use std::os::unix::fs::PermissionsExt as _;
-use std::process::Stdio;
 
 use super::*;
 
@@ -89,14 +88,7 @@ fn import_from_standard_input_says_how_far_it_came() {
     let (source, target) = (Installation::new(), Installation::new());
     source.with_key();
     let text = source.ok("state export").out;
-    let import = |input: &str| {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_keygate"));
-        command.args(["state", "import", "-", "--config"]).arg(&target.config);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        let mut child = command.spawn().unwrap();
-        std::io::Write::write_all(&mut child.stdin.take().unwrap(), input.as_bytes()).unwrap();
-        ended(child.wait_with_output().unwrap())
-    };
+    let import = |input: &str| target.run_with("state import -", input);
     let cut = import(&text[..text.len() - 100]);
     assert_eq!(cut.code, 1, "{cut:?}");
     assert!(cut.err.contains("nothing was imported") && cut.err.contains("truncated"), "{cut:?}");
@@ -116,7 +108,7 @@ fn failed_export_leaves_no_file_and_keeps_the_last_one() {
         let socket = installation.directory.path().join("admin.sock");
         let aside = installation.directory.path().join("aside.sock");
         std::fs::rename(&socket, &aside).unwrap();
-        let ended = installation.run(&format!("state export --out {file}"));
+        let ended = installation.run_once(&format!("state export --out {file}"), "");
         std::fs::rename(&aside, &socket).unwrap();
         ended
     });

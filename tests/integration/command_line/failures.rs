@@ -33,7 +33,7 @@ fn state_in_use_without_a_socket_is_a_temporary_failure() {
     let installation = Installation::new();
     installation.with_gateway(|| {
         std::fs::remove_file(installation.directory.path().join("admin.sock")).unwrap();
-        let ended = installation.run("org list");
+        let ended = installation.run_once("org list", "");
         assert_eq!(ended.code, 75, "{ended:?}");
         assert!(ended.err.contains("does not listen on") && ended.err.contains("in use"), "{ended:?}");
         assert!(ended.err.contains("restart the gateway"), "{ended:?}");

@@ -1,14 +1,11 @@
 //! `keygate key create`, `set`, `disable` and `enable`: the policy of a key, flag by flag, and where it is shown.
 
-use std::io::Write as _;
-use std::process::Stdio;
-
 use domain::key;
 use domain::refusal::Refusal;
 use journal::audit::Outcome;
 use serde_json::{Value, json};
 
-use super::{Ended, Installation, ended};
+use super::Installation;
 
 const CREATE: &str = "key create --org acme --user ada@example.com";
 const EXPIRES: &str = "2100-01-31T00:00:00Z";
@@ -155,13 +152,13 @@ fn key_is_disabled_and_enabled_by_its_id_the_whole_key_or_its_digest() {
         assert!(line(&enabled, "disabled").is_none() && enabled.contains("active"), "{enabled}");
     }
     for command in ["key disable --leaked --stdin", "key enable --stdin"] {
-        let done = typed(&installation, command, presented);
+        let done = installation.run_with(command, presented);
         assert_eq!(done.code, 0, "{command}: {done:?}");
     }
     let token = domain::management_token::PlainToken::generate().unwrap();
     let token = token.expose().expose();
     for command in ["key disable --leaked --stdin", "key enable --stdin", "key digest"] {
-        let refused = typed(&installation, command, token);
+        let refused = installation.run_with(command, token);
         assert!(refused.code == 2 && refused.err.contains("is a management token"), "{command}: {refused:?}");
     }
     let refused = installation.run(&format!("key enable {token}"));
@@ -176,14 +173,6 @@ fn key_is_disabled_and_enabled_by_its_id_the_whole_key_or_its_digest() {
     let actions = installation.ok("audit export").out;
     assert_eq!(actions.matches("\"action\":\"key.disable\"").count(), 6, "{actions}");
     assert_eq!(actions.matches("\"action\":\"key.enable\"").count(), 4, "{actions}");
-}
-
-/// Runs a command that reads this text.
-fn typed(installation: &Installation, line: &str, text: &str) -> Ended {
-    let mut command = installation.command(line);
-    let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    writeln!(child.stdin.take().unwrap(), "{text}").unwrap();
-    ended(child.wait_with_output().unwrap())
 }
 
 #[test]

@@ -137,6 +137,25 @@ fn explain_reports_uses_of_a_replaced_secret() {
 }
 
 #[test]
+fn explain_takes_the_key_from_standard_input_and_names_a_secret_that_is_not_the_keys() {
+    let installation = Installation::new();
+    let printed = installation.with_key();
+    let id = key::parse(printed.trim().as_bytes()).unwrap();
+    let explain = |text: &str| installation.run_with("explain --stdin", text);
+    let by_key = explain(&printed);
+    assert!(by_key.code == 0 && by_key.out.contains(id.as_str()), "{by_key:?}");
+    assert!(!by_key.err.contains("secret"), "{by_key:?}");
+    assert_eq!(explain(&key::KeyDigest::of(printed.trim().as_bytes()).to_hex()).out, by_key.out);
+    // A key of another installation, which has this id by chance.
+    let other = key::PlainKey::generate(id).unwrap();
+    let other = explain(other.expose().expose());
+    assert!(other.code == 0 && other.out == by_key.out, "{other:?}");
+    assert!(other.err.contains(&format!("this secret is not one of key {id}")), "{other:?}");
+    let unknown = explain("a key of an older system");
+    assert!(unknown.code == 1 && unknown.err.contains("no key has or had this secret"), "{unknown:?}");
+}
+
+#[test]
 fn whole_key_is_taken_for_its_id_and_never_echoed() {
     let installation = Installation::new();
     let printed = installation.with_key();

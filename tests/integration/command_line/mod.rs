@@ -13,8 +13,9 @@ mod policy;
 mod services;
 mod usage;
 
+use std::io::Write as _;
 use std::path::PathBuf;
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::Arc;
 use std::thread;
 
@@ -65,8 +66,29 @@ audit: { low_water: 0%, path: audit }
         Self { directory, config }
     }
 
+    /// Runs a command.
+    ///
+    /// Retries while the state is locked: a process that another test forks inherits the open files of this one until
+    /// it executes its program, so a closed state may stay locked for a moment.
     fn run(&self, line: &str) -> Ended {
-        ended(self.command(line).output().unwrap())
+        self.run_with(line, "")
+    }
+
+    /// The same, of a command that reads this text.
+    fn run_with(&self, line: &str, input: &str) -> Ended {
+        until("the state is unlocked", || {
+            let ended = self.run_once(line, input);
+            (!ended.err.contains("in use by another process")).then_some(ended)
+        })
+    }
+
+    /// The same, also of a state that stays locked.
+    fn run_once(&self, line: &str, input: &str) -> Ended {
+        let mut command = self.command(line);
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        // A command that reads nothing may have ended.
+        drop(child.stdin.take().unwrap().write_all(input.as_bytes()));
+        ended(child.wait_with_output().unwrap())
     }
 
     fn command(&self, line: &str) -> Command {
@@ -76,14 +98,8 @@ audit: { low_water: 0%, path: audit }
     }
 
     /// Runs a command that must succeed.
-    ///
-    /// Retries while the state is locked: a process that another test forks inherits the open files of this one until
-    /// it executes its program, so a closed state may stay locked for a moment.
     fn ok(&self, line: &str) -> Ended {
-        let ended = until("the state is unlocked", || {
-            let ended = self.run(line);
-            (!ended.err.contains("in use by another process")).then_some(ended)
-        });
+        let ended = self.run(line);
         assert_eq!(ended.code, 0, "{line}: {ended:?}");
         ended
     }

@@ -50,6 +50,16 @@ fn upstream_that_no_route_uses_is_warned_about() {
 }
 
 #[test]
+fn route_that_no_request_reaches_is_warned_about() {
+    let warnings = |routes: &str| parse(&format!("{TWO}routes: [{routes}]\n")).unwrap().warnings();
+    let all = "{ name: all, path: '/a/**', upstream: store }";
+    let admin = "{ name: admin, path: /a/admin, upstream: reports, permission: 'admin:write' }";
+    assert_eq!(warnings(&format!("{admin}, {all}")), [""; 0]);
+    let hidden = warnings(&format!("{all}, {admin}"));
+    assert!(hidden.len() == 1 && hidden[0].starts_with("the route `admin` is never used: `all` before"), "{hidden:?}");
+}
+
+#[test]
 fn errors_have_their_places() {
     let one = "upstream: { endpoints: ['http://127.0.0.1:1'] }\n";
     let routes = |route: &str| format!("{TWO}routes:\n  - {{ name: a, path: /a/b, {route} }}\n");
