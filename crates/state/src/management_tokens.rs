@@ -8,6 +8,8 @@ use domain::page::Page;
 /// Tokens at most, revoked ones that have not expired included: far more than programs that manage one installation,
 /// and few enough to be read at once.
 pub const MAX_TOKENS: u32 = 2000;
+/// The same, of one organization.
+pub(crate) const MAX_TOKENS_OF_ORG: u32 = 100;
 
 /// Position in a list of tokens.
 pub type TokenPosition = Position<TokenId>;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use domain::clock;
 use domain::identity::{OrgId, PersonId, UserId, Voucher};
 use domain::key::PlainKey;
+use domain::management_token::{ManagementToken, PlainToken, TokenScope};
 use domain::quota::Quota;
 use domain::refusal::Refusal;
 use futures_util::future::join_all;
@@ -45,6 +46,44 @@ pub(super) async fn keys_of_a_person_are_bounded_at_once(state: &State) {
     create_as_person(state, &fixture).await.unwrap();
     assert!(create_as_person(state, &fixture).await.is_err());
     fixture.key(state).await;
+}
+
+pub(super) async fn tokens_of_an_organization_are_bounded_at_once(state: &State) {
+    let fixture = new_fixture(state).await;
+    let token = |org, age: Duration| {
+        let created = clock::now().before(age);
+        let plain = PlainToken::generate().unwrap();
+        ManagementToken {
+            id: plain.id(),
+            digest: plain.digest(),
+            name: "pipeline".into(),
+            org,
+            admin: None,
+            scopes: [TokenScope::KeysRead].into(),
+            networks: Vec::new(),
+            client_san: None,
+            created,
+            created_by: "unix:root(0)".into(),
+            expires: created.after(HOUR),
+            revoked: None,
+        }
+    };
+    let create = async |org, age| state.change(Change::CreateToken(Box::new(token(org, age)))).await;
+    for _ in 0..3 {
+        create(Some(fixture.org), 2 * HOUR).await.unwrap();
+    }
+    let attempts = join_all((0..150).map(|_| create(Some(fixture.org), Duration::ZERO))).await;
+    assert_eq!(attempts.iter().flatten().count(), 100, "expired ones do not count");
+    for refused in attempts.iter().filter_map(|attempt| attempt.as_ref().err()) {
+        assert!(matches!(refused, ChangeError::TooManyTokens(100)), "{refused}");
+    }
+    // One that is revoked counts until it would have expired; others, and those of all organizations, have room.
+    let first = state.management_tokens().await.unwrap().into_iter().find(|token| token.org == Some(fixture.org));
+    state.change(Change::RevokeToken { token: first.unwrap().id, at: clock::now() }).await.unwrap();
+    assert!(create(Some(fixture.org), Duration::ZERO).await.is_err());
+    let other = new_fixture(state).await;
+    create(Some(other.org), Duration::ZERO).await.unwrap();
+    create(None, Duration::ZERO).await.unwrap();
 }
 
 pub(super) async fn creations_and_rotations_of_a_person_share_a_bucket(state: &State) {

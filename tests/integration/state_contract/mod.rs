@@ -204,6 +204,7 @@ macro_rules! contract {
                 key_of_a_rule_leaves_the_lists_an_hour_after_its_end,
             ],
             cases_bounds: [
+                tokens_of_an_organization_are_bounded_at_once,
                 keys_of_a_person_are_bounded_at_once,
                 creations_and_rotations_of_a_person_share_a_bucket,
                 creations_at_once_take_each_token_once,

@@ -15,10 +15,8 @@ use domain::key::policy::Network;
 use domain::management_token::{DEFAULT_DAYS, InvalidTokenSettings, ManagementToken, PlainToken, TokenId, TokenScope};
 use domain::names;
 use domain::page::{Page, PageQuery};
-use state::{ActorName, Change, MAX_TOKENS, TokenPosition};
+use state::{ActorName, Change, TokenPosition};
 
-/// Tokens of one organization at most, those included that are revoked and not expired.
-const MAX_TOKENS_OF_ORG: usize = 100;
 /// Microseconds of a day.
 const DAY_US: u64 = 24 * 3600 * 1_000_000;
 /// Scopes that an administrator of an organization may give to a token of it.
@@ -79,7 +77,6 @@ impl Management {
         let plain = PlainToken::generate()?;
         let token = self.token_of(actor, settings, &plain, now).await?;
         check_creator(actor, &token)?;
-        self.check_token_count(token.org, now).await?;
         let target = Target { org: token.org, user: None, key: None };
         // The id of the token is in the path: neither the organization nor a key names it.
         let path = format!("token.create/{}", token.id);
@@ -199,16 +196,6 @@ impl Management {
         };
         token.validate().map_err(|InvalidTokenSettings(invalid)| ManagementError::InvalidToken(invalid))?;
         Ok(token)
-    }
-
-    /// Checks the bound of an organization. Expired tokens do not count: the creation of another one removes them.
-    async fn check_token_count(&self, org: Option<OrgId>, now: Micros) -> Result<(), ManagementError> {
-        let Some(org) = org else { return Ok(()) };
-        let all = usize::try_from(MAX_TOKENS).expect("a constant");
-        let tokens = self.state.page_of_management_tokens(Some(org), None, all).await?.items;
-        let count = tokens.iter().filter(|token| now < token.expires).count();
-        let limit = u32::try_from(MAX_TOKENS_OF_ORG).expect("a constant");
-        if count < MAX_TOKENS_OF_ORG { Ok(()) } else { Err(ManagementError::TooManyTokens(limit)) }
     }
 }
 

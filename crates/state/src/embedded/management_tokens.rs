@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::Embedded;
 use super::sql::{classify_error, execute, for_each_row, integer, invalid};
-use crate::management_tokens::MAX_TOKENS;
+use crate::management_tokens::{MAX_TOKENS, MAX_TOKENS_OF_ORG};
 use crate::{Change, ChangeError};
 use domain::clock::Micros;
 use domain::management_token::{ManagementToken, TokenId};
@@ -44,10 +44,24 @@ pub(super) fn load(connection: &Connection, tokens: &ManagementTokens) -> rusqli
 /// Writes a change of tokens.
 pub(super) fn write(sql: &Connection, change: &Change) -> Result<(), ChangeError> {
     match change {
-        Change::CreateToken(token) => create(sql, token, token.created),
+        Change::CreateToken(token) => {
+            require_room(sql, token)?;
+            create(sql, token, token.created)
+        }
         Change::RevokeToken { token, at } => revoke(sql, *token, *at),
         _ => unreachable!("the caller has a change of tokens"),
     }
+}
+
+/// Requires that the organization of a new token has fewer than it may have.
+fn require_room(sql: &Connection, token: &ManagementToken) -> Result<(), ChangeError> {
+    let Some(org) = token.org else { return Ok(()) };
+    let live = "SELECT count(*) FROM management_tokens WHERE expires > ?1 AND record ->> '$.org' = ?2";
+    let count: i64 = sql
+        .prepare_cached(live)
+        .and_then(|mut count| count.query_row(params![integer(token.created.0), org.to_string()], |row| row.get(0)))
+        .map_err(classify_error)?;
+    if count < i64::from(MAX_TOKENS_OF_ORG) { Ok(()) } else { Err(ChangeError::TooManyTokens(MAX_TOKENS_OF_ORG)) }
 }
 
 /// Creates a token, and removes those that have expired.

@@ -29,6 +29,7 @@
 //! | ends of sessions | `P:{sessions}:ends` | sorted set of ids |
 //! | sessions of a person, of an organization, by their ends | `P:{sessions}:person:HEX`, `P:{sessions}:org:ID` | sorted sets of ids that expire |
 //! | management tokens by id, and the times at which they expire | `P:{tokens}:records`, `P:{tokens}:ends` | hash, sorted set |
+//! | management tokens of an organization, by the times at which they expire | `P:{tokens}:ends:ORG` | sorted set |
 //! | places in which a management token has changed something, and its grant in each | `P:{tokens}:places:ID`, `P:{orgs}:token:ID`, `P:{tokens}:token:ID`, `P:{tag}:token:ID` | set, hashes; they expire |
 //! | ticket | `P:ticket:HEX` | hash that expires |
 //! | request with an idempotency key, that creates an organization, or any other | `P:{orgs}:idempotency:HEX`, `P:{tag}:idempotency:HEX` | hashes that expire |
@@ -225,6 +226,11 @@ impl RecordNames {
     /// Ids of management tokens by the times at which they expire.
     pub(super) fn management_token_ends(&self) -> String {
         format!("{}:{{tokens}}:ends", self.prefix)
+    }
+
+    /// The same, of the tokens of one organization.
+    pub(super) fn management_token_ends_of(&self, org: OrgId) -> String {
+        format!("{}:{{tokens}}:ends:{org}", self.prefix)
     }
 
     pub(super) fn ticket(&self, digest: &TokenDigest) -> String {

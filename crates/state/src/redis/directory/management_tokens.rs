@@ -8,7 +8,7 @@ use super::origin::Origin;
 use super::transaction::{Record, Transaction};
 use super::transactions::Transactions;
 use crate::ChangeError;
-use crate::management_tokens::MAX_TOKENS;
+use crate::management_tokens::{MAX_TOKENS, MAX_TOKENS_OF_ORG};
 use domain::clock::Micros;
 use domain::management_token::{ManagementToken, TokenId};
 use redis_client::CommandError;
@@ -54,23 +54,23 @@ impl ManagementTokens<'_> {
         // A change whose reply was lost has written the record already.
         let is_free = if is_retry { Check::Free(records, id, &json) } else { Check::NoField(records, id) };
         transaction.check(is_free, ChangeError::Taken("id").into());
-        transaction.check(Check::FewerScored(ends, MAX_TOKENS, id), ChangeError::TooManyTokens(MAX_TOKENS).into());
-        transaction.sweep(ends, records, MAX_SWEPT);
-        transaction.hset_field(records, id, &json);
-        transaction.zadd(ends, token.expires.0, id);
+        let of_org = self.ends_of_org(&mut transaction, token);
+        for (ends, limit) in of_org.map(|of_org| (of_org, MAX_TOKENS_OF_ORG)).into_iter().chain([(ends, MAX_TOKENS)]) {
+            transaction.check(Check::FewerScored(ends, limit, id), ChangeError::TooManyTokens(limit).into());
+        }
+        write(&mut transaction, token, &json, [records, ends], of_org);
         self.0.commit(transaction).await?.into_replicas()
     }
 
     /// Adds the creation of a token from another state to a transaction, which creates no other one, and the removal of
-    /// some that have expired.
+    /// some that have expired. The bound of its organization is that of the other state.
     pub(crate) fn add_import(self, transaction: &mut Transaction<CommitError>, token: &ManagementToken) {
         let id = token.id.as_str();
         let [records, ends] = self.records(transaction);
+        let of_org = self.ends_of_org(transaction, token);
         transaction.check(Check::NoField(records, id), CommitError::Conflict);
         transaction.check(Check::FewerScored(ends, MAX_TOKENS, id), CommitError::Conflict);
-        transaction.sweep(ends, records, MAX_SWEPT);
-        transaction.hset_field(records, id, &token_json(token));
-        transaction.zadd(ends, token.expires.0, id);
+        write(transaction, token, &token_json(token), [records, ends], of_org);
     }
 
     /// Marks a token as revoked, and returns it. Of several revocations the first stands.
@@ -95,6 +95,29 @@ impl ManagementTokens<'_> {
     fn records<F>(self, transaction: &mut Transaction<F>) -> [Record; 2] {
         let names = &self.0.shared.names;
         transaction.records([names.management_tokens(), names.management_token_ends()])
+    }
+
+    /// The expiry times of the tokens of this one's organization; none for a token of all organizations.
+    fn ends_of_org<F>(self, transaction: &mut Transaction<F>, token: &ManagementToken) -> Option<Record> {
+        token.org.map(|org| transaction.record(self.0.shared.names.management_token_ends_of(org)))
+    }
+}
+
+/// Writes a new token, and removes some that have expired.
+fn write<F>(
+    transaction: &mut Transaction<F>,
+    token: &ManagementToken,
+    json: &str,
+    [records, ends]: [Record; 2],
+    of_org: Option<Record>,
+) {
+    let id = token.id.as_str();
+    transaction.sweep(ends, records, MAX_SWEPT);
+    transaction.hset_field(records, id, json);
+    transaction.zadd(ends, token.expires.0, id);
+    if let Some(of_org) = of_org {
+        transaction.prune(of_org, MAX_SWEPT);
+        transaction.zadd(of_org, token.expires.0, id);
     }
 }
 
