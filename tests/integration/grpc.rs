@@ -87,6 +87,10 @@ async fn answer(
             tokio::spawn(read(request.into_body(), told));
             Full::from("early").boxed_unsync()
         }
+        "endless" => {
+            let frames = stream::repeat_with(|| Ok(Frame::data(Bytes::from_static(&[b'x'; 1024]))));
+            StreamBody::new(frames).boxed_unsync()
+        }
         // Frame by frame, as they come.
         "echo" => request.into_body().map_err(|_| unreachable!("the client goes on")).boxed_unsync(),
         _ => {
@@ -212,6 +216,21 @@ fn http1_clients_are_served_by_an_http2_upstream() {
             .send("2\r\nab\r\n0\r\n\r\n");
         assert_eq!(client.response().body, b"2");
         assert_eq!(client.get("/calls/a", &key).body, b"0");
+    }
+    assert_eq!(server.upstream.connections(), 1);
+}
+
+/// Each leaves data on its way that nobody waits for.
+#[test]
+fn responses_that_clients_abort_do_not_end_the_connection_of_the_others() {
+    let server = Server::start(1000);
+    let limits = "limits: { key: { requests: 100000, per: 1h, burst: 100000 } }\n";
+    let gateway = server.with(&format!("{CALLS}{limits}"));
+    let key = gateway.key().text;
+    for _ in 0..2000 {
+        let mut client = Client::connect(gateway.address);
+        client.send(head("GET", "/calls/endless", &key, &[], 0));
+        assert_eq!(client.head().unwrap().0, 200);
     }
     assert_eq!(server.upstream.connections(), 1);
 }
