@@ -23,6 +23,9 @@ const REQUESTS: usize = 4_000;
 const COUNTS: usize = 3;
 /// Rise above the baseline that fails. The lowest counts repeat within a per cent.
 const MOST_RISE: f64 = 1.03;
+/// System calls for each request that may come on top: the threads that wake up by time make some 200 in a second, and
+/// how many of these fall on a request depends on how busy the machine is.
+const MOST_CALLS_BY_TIME: f64 = 0.3;
 /// Fall below the baseline after which it should be counted anew, so that what was won is not lost unnoticed.
 const NOTABLE_FALL: f64 = 0.97;
 
@@ -126,14 +129,16 @@ fn compare(baseline: &Baseline, job: &Job) -> bool {
     for (name, frontend, shape) in PATHS {
         let Counts { instructions, system_calls } =
             *baseline.paths.get(name).unwrap_or_else(|| panic!("{name} has no baseline: make cost-baseline"));
-        let bounds = [instructions, system_calls].map(|baseline| baseline * MOST_RISE);
+        let bounds = [instructions * MOST_RISE, most_calls(system_calls)];
         let counted = lowest(bounds, || count(job, frontend, shape));
-        holds &= print_row(&format!("{name}: instructions"), instructions, counted[0].round());
-        holds &= print_row(&format!("{name}: system calls"), system_calls, hundredths(counted[1]));
+        let [counted_instructions, calls] = [counted[0].round(), hundredths(counted[1])];
+        holds &= print_row(&format!("{name}: instructions"), instructions, counted_instructions, bounds[0]);
+        holds &= print_row(&format!("{name}: system calls"), system_calls, calls, bounds[1]);
     }
     let many = baseline.system_calls_64_connections;
-    let [counted] = lowest([many * MOST_RISE], || [count_calls_of_many(job)]);
-    holds &= print_row("64 connections: system calls", many, hundredths(counted));
+    let bound = most_calls(many);
+    let [counted] = lowest([bound], || [count_calls_of_many(job)]);
+    holds &= print_row("64 connections: system calls", many, hundredths(counted), bound);
     if !holds {
         println!(
             "A request costs more than before. If that is intended, run `make cost-baseline`, and say why in the \
@@ -143,15 +148,20 @@ fn compare(baseline: &Baseline, job: &Job) -> bool {
     holds
 }
 
-/// Prints a figure; returns whether it has not risen too far.
-fn print_row(name: &str, baseline: f64, counted: f64) -> bool {
+/// The bound of the system calls of a request.
+fn most_calls(baseline: f64) -> f64 {
+    (baseline * MOST_RISE).max(baseline + MOST_CALLS_BY_TIME)
+}
+
+/// Prints a figure; returns whether it is within its bound.
+fn print_row(name: &str, baseline: f64, counted: f64, bound: f64) -> bool {
     println!("{name:38}{baseline:>12}{counted:>12}{:>9.1}%", (counted / baseline - 1.0) * 100.0);
     if counted < baseline * NOTABLE_FALL {
         println!("  has fallen: `make cost-baseline` keeps what was won");
     }
-    let holds = counted <= baseline * MOST_RISE;
+    let holds = counted <= bound;
     if !holds {
-        println!("  has risen by more than 3 %");
+        println!("  has risen too far: at most {bound:.2}");
     }
     holds
 }

@@ -18,7 +18,12 @@ where
     B: Body<Data = Bytes> + Send + Unpin + 'static,
     B::Error: std::error::Error + Send + Sync,
 {
-    over_http2_on(async || tokio::net::TcpStream::connect(address).await.unwrap(), client)
+    let connect = async || {
+        let stream = tokio::net::TcpStream::connect(address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        stream
+    };
+    over_http2_on(connect, client)
 }
 
 /// The same on another stream, such as one of TLS.

@@ -45,8 +45,13 @@ impl Envoy {
     pub fn connect(address: SocketAddr) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
         let sender = runtime.block_on(async {
-            let stream = TokioIo::new(TcpStream::connect(address).await.unwrap());
-            let (sender, connection) = Builder::new(TokioExecutor::new()).handshake(stream).await.unwrap();
+            let stream = TcpStream::connect(address).await.unwrap();
+            stream.set_nodelay(true).unwrap();
+            let stream = TokioIo::new(stream);
+            // As Envoy, it does not mind how many streams end early.
+            let mut builder = Builder::new(TokioExecutor::new());
+            let handshake = builder.max_local_error_reset_streams(None).handshake(stream);
+            let (sender, connection) = handshake.await.unwrap();
             tokio::spawn(connection);
             sender
         });

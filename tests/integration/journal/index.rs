@@ -126,7 +126,7 @@ fn flip_bit(random: &mut Random, settings: &Settings) -> (std::path::PathBuf, Ve
 #[test]
 fn changed_bit_of_an_index_hides_no_record_and_is_reported() {
     let indexed = write_indexed_journal();
-    for seed in 0..300 {
+    for seed in 0..120 {
         let mut random = Random::new(seed);
         let (path, whole) = flip_bit(&mut random, &indexed.settings);
         // The time of the change lies within one part, or outside of all.
@@ -148,7 +148,7 @@ fn changed_bit_of_an_index_hides_no_record_and_is_reported() {
 #[test]
 fn changed_bit_of_an_index_is_mended_by_the_next_start() {
     let indexed = write_indexed_journal();
-    for seed in 0..20 {
+    for seed in 0..8 {
         let (path, whole) = flip_bit(&mut Random::new(seed), &indexed.settings);
         let journal = open_journal(&indexed.settings);
         // That of the open segment is left when the journal is closed.

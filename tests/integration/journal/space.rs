@@ -61,7 +61,7 @@ fn directory_stays_within_the_size_of_retention() {
 /// key; and the time in which a segment is indexed anew.
 #[allow(clippy::cast_precision_loss, reason = "counts below 2^52")]
 fn measure(keys: usize) -> (f64, f64, f64, Duration) {
-    const USES: usize = 620_000;
+    const USES: usize = 350_000;
     let directory = TempDir::new().unwrap();
     let settings = settings(directory.path());
     let (journal, callers) = (open_journal(&settings), callers(keys));
@@ -76,7 +76,7 @@ fn measure(keys: usize) -> (f64, f64, f64, Duration) {
     wait_until_indexed(&settings);
     let (segments, indexes) = (segment_files(&settings), size(&index_files(&settings)));
     let (last, closed) = segments.split_last().unwrap();
-    assert!(closed.len() > 1);
+    assert!(!closed.is_empty());
     let open = fs::read_to_string(last).unwrap().lines().filter(|line| line.contains("\tcompleted\t")).count();
     let uses = (USES - open) as f64;
     block_on(journal.close());
