@@ -144,7 +144,7 @@ pub(crate) async fn connect(
     let max_head = u32::try_from(MAX_HEAD).expect("the limit of a head is some KiB");
     builder.timer(TokioTimer::new()).max_header_list_size(max_head).keep_alive_interval(PING).keep_alive_timeout(PING);
     // Data on its way to a client that has gone is answered by RST_STREAM. The library counts these over the life of a
-    // connection, and would end it with all its streams. Floods are counted as frames pass.
+    // connection, and would end it with all its streams. The scan of the frames ends floods of those without data.
     builder.max_local_error_reset_streams(None);
     let (sender, connection) = builder.handshake(TokioIo::new(socket)).await.map_err(io::Error::other)?;
     let allowed = Rc::new(Cell::new(connection.current_max_send_streams()));
