@@ -220,7 +220,7 @@ fn http1_clients_are_served_by_an_http2_upstream() {
     assert_eq!(server.upstream.connections(), 1);
 }
 
-/// Each leaves data on its way that nobody waits for.
+/// Each leaves data on its way to a stream that was reset.
 #[test]
 fn responses_that_clients_abort_do_not_end_the_connection_of_the_others() {
     let server = Server::start(1000);

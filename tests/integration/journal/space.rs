@@ -64,7 +64,8 @@ fn measure(keys: usize) -> (f64, f64, f64, Duration) {
     const USES: usize = 350_000;
     let directory = TempDir::new().unwrap();
     let settings = settings(directory.path());
-    let (journal, callers) = (open_journal(&settings), callers(keys));
+    let journal = open_journal(&settings);
+    let callers = callers(keys);
     let mut random = crate::support::random::Random::new(7);
     block_on(async {
         for _ in 0..USES {
@@ -74,7 +75,8 @@ fn measure(keys: usize) -> (f64, f64, f64, Duration) {
     });
     wait_until_compressed(&settings);
     wait_until_indexed(&settings);
-    let (segments, indexes) = (segment_files(&settings), size(&index_files(&settings)));
+    let segments = segment_files(&settings);
+    let indexes = size(&index_files(&settings));
     let (last, closed) = segments.split_last().unwrap();
     assert!(!closed.is_empty());
     let open = fs::read_to_string(last).unwrap().lines().filter(|line| line.contains("\tcompleted\t")).count();

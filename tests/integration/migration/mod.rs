@@ -25,7 +25,7 @@ mod concurrency;
 mod policies;
 mod programs;
 mod conflicts;
-mod records;
+pub mod records;
 mod installation;
 
 use self::installation::{IMPORT, Installation, On, VERIFY, content, decisions, listed, rate_limits, runtime};

@@ -57,7 +57,7 @@ pub(super) fn new_rule(service: &User, name: &str) -> FederationRule {
 }
 
 /// A token of all organizations that expires in a day.
-pub(super) fn new_token(name: &str) -> ManagementToken {
+pub fn new_token(name: &str) -> ManagementToken {
     let (plain, created) = (PlainToken::generate().unwrap(), clock::now());
     ManagementToken {
         id: plain.id(),

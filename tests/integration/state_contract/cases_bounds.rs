@@ -5,11 +5,13 @@ use std::time::Duration;
 use domain::clock;
 use domain::identity::{OrgId, PersonId, UserId, Voucher};
 use domain::key::PlainKey;
-use domain::management_token::{ManagementToken, PlainToken, TokenScope};
+use domain::management_token::ManagementToken;
 use domain::quota::Quota;
 use domain::refusal::Refusal;
 use futures_util::future::join_all;
 use state::{Bounds, Change, ChangeError, Decision, LastRotation, Membership, Session, State};
+
+use crate::migration::records::new_token;
 
 use super::cases_sessions::{create, end, new_session};
 use super::fixture::{Fixture, HeldKey, decide, fixture_with_key, new_fixture, new_key, new_user, refuse, revoke};
@@ -52,21 +54,7 @@ pub(super) async fn tokens_of_an_organization_are_bounded_at_once(state: &State)
     let fixture = new_fixture(state).await;
     let token = |org, age: Duration| {
         let created = clock::now().before(age);
-        let plain = PlainToken::generate().unwrap();
-        ManagementToken {
-            id: plain.id(),
-            digest: plain.digest(),
-            name: "pipeline".into(),
-            org,
-            admin: None,
-            scopes: [TokenScope::KeysRead].into(),
-            networks: Vec::new(),
-            client_san: None,
-            created,
-            created_by: "unix:root(0)".into(),
-            expires: created.after(HOUR),
-            revoked: None,
-        }
+        ManagementToken { org, created, expires: created.after(HOUR), ..new_token("pipeline") }
     };
     let create = async |org, age| state.change(Change::CreateToken(Box::new(token(org, age)))).await;
     for _ in 0..3 {

@@ -7,7 +7,7 @@
 //!   state for each request.
 //! - A request that changes something must come from a page of this origin (CSRF; `Sec-Fetch-Site`, else `Origin`).
 //! - A person may send so many requests, each costing a bounded amount of work; what only reads ends with its client.
-//!   What revokes is counted apart, by session, and ending all other sessions is always served.
+//!   Revocations are counted apart, by session, and ending all other sessions is always served.
 //! - Operations are implemented once, in `management`; pages and API call the same functions.
 //! - Every failure is a page, or in the API a problem (RFC 9457), with an explanation and the request's id.
 

@@ -42,7 +42,7 @@ pub(super) async fn check_at_start(client: &RedisClient, prefix: &str) -> Result
 }
 
 async fn check(client: &RedisClient, names: &RecordNames) -> Result<Result<(), OtherVersion>, CommandError> {
-    // The list first: whoever has written it has written the version before.
+    // The list first: a gateway writes the version before it.
     if !client.query::<bool>(cmd("EXISTS").arg(names.orgs())).await? {
         return Ok(Ok(()));
     }

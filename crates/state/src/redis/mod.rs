@@ -15,9 +15,9 @@
 //!   gateway evaluated, and is committed only if they are current: it obeys every change made before it begins. A key
 //!   that is not cached, or that was changed, costs one more round trip.
 //! - A gateway holds slots on a lease in the organization's record. It renews the lease while it lives. When it dies,
-//!   the lease expires, and the next command about the organization removes the entry. Leases that nobody could renew,
-//!   because the server was away or its clock stepped, begin anew, twice at most. If a reply is lost, the gateway sends
-//!   the absolute number of its slots before it admits anything else.
+//!   the lease expires, and the next command about the organization removes the entry. Leases that could not be
+//!   renewed, because the server was away or its clock stepped, begin anew, twice at most. If a reply is lost, the
+//!   gateway sends the absolute number of its slots before it admits anything else.
 //! - A released slot is reported with the next decision of the organization, or within 0.2 s (2 ms if the organization
 //!   was last seen at half its limit or more). Until then it counts as taken.
 //! - A change is acknowledged once the primary has it, and as many replicas as `durability` says.
