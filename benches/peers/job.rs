@@ -66,6 +66,7 @@ impl Job {
             concurrent: CONCURRENT,
             deadline: Duration::from_secs(2),
             lease: Duration::from_secs(10),
+            max_loss: Duration::from_secs(10),
             on_unavailable: OnUnavailable::Deny,
             durability: Durability { replicas: 0, timeout: Duration::from_secs(1) },
             clock: Clock::Server,

@@ -207,6 +207,7 @@ impl Admission {
             Unavailable::Unreachable => &errors.unreachable,
             Unavailable::ErrorReply => &errors.refused,
             Unavailable::Overloaded => &errors.overloaded,
+            Unavailable::Lost => &errors.lost,
         };
         counter.inc();
         Denial::new(Refusal::StateUnavailable)

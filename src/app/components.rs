@@ -210,9 +210,15 @@ fn readiness(
     let journal = handles.journal.clone();
     let state = Arc::clone(&handles.state);
     let live_workers = Arc::clone(live_workers);
+    let continues = |reason: &'static str| {
+        let state = Arc::clone(&handles.state);
+        move || state.identity().discontinuity().is_none_or(|found| found.reason() != reason)
+    };
     Readiness::new()
         .with("audit", move || journal.accepts_requests())
         .with("state", move || state.is_available())
+        .with("state_lost", continues("state_lost"))
+        .with("state_older", continues("state_older"))
         .with("workers", move || live_workers.load(Ordering::Relaxed) == workers)
         .with("upstream", move || !active.load().upstreams.iter().any(Endpoints::is_required_and_down))
 }

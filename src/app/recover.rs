@@ -45,6 +45,22 @@ pub(super) async fn open_stores(
         Opener::Gateway(takeover) => takeover,
         Opener::Command => None,
     };
+    let (state, journal) = open_both(config, metrics, opener, takeover).await?;
+    let remembered = state.remember_in(&config.audit.path).await;
+    match opener {
+        Opener::Gateway(_) => remembered.context("this is not the state that was served; see docs/procedures.md")?,
+        // A command may be the way out: what it may not do, it is refused.
+        Opener::Command => {}
+    }
+    Ok((state, journal))
+}
+
+async fn open_both(
+    config: &Config,
+    metrics: &Metrics,
+    opener: Opener<'_>,
+    takeover: Option<&Takeover>,
+) -> anyhow::Result<(Arc<State>, Journal)> {
     match &config.state {
         state::Settings::Embedded(settings) => {
             let mut locks = takeover.map(Takeover::locks).transpose()?;

@@ -19,6 +19,8 @@ pub enum ExitStatus {
     Incomplete = 4,
     /// The configuration has errors (`EX_USAGE` of sysexits.h).
     Configuration = 64,
+    /// The state is not the one that was served (`EX_DATAERR`): restarting does not help.
+    StateLost = 65,
     /// The gateway cannot be reached (`EX_UNAVAILABLE`).
     Unreachable = 69,
     /// Temporary failure (`EX_TEMPFAIL`); the same command may succeed later.

@@ -213,7 +213,7 @@ impl Cli {
         match self.command {
             Command::Demo(args) => demo::run(args),
             Command::Init(args) => args.run(is_file_named),
-            Command::Serve(args) => Ok(serve::run(&args, installation.config()?)?),
+            Command::Serve(args) => serve::run(&args, installation.config()?).map_err(serve::failed),
             Command::Upgrade(args) => args.run(installation),
             Command::Check => check::run(installation),
             Command::Config(args) => args.run(installation),

@@ -5,9 +5,11 @@ use std::io::IsTerminal as _;
 use anyhow::Context as _;
 use tokio::signal::unix::{SignalKind, signal};
 
+use super::{CliError, ExitStatus};
 use crate::app::{App, ProcessHandles, ServiceNotifier, ShutdownHandle, Succession};
 use crate::config::Config;
 use platform::telemetry::{self, LogHandle};
+use state::Discontinuity;
 
 /// Options of the command.
 #[derive(Debug, clap::Args)]
@@ -35,6 +37,14 @@ pub(super) fn run(args: &Args, config: Config) -> anyhow::Result<()> {
     // Before the error is printed, of which the log tells the rest.
     logs.flush();
     served
+}
+
+/// The error of a gateway that did not start, with its exit code.
+pub(super) fn failed(error: anyhow::Error) -> CliError {
+    if error.downcast_ref::<Discontinuity>().is_some() {
+        return CliError::new(ExitStatus::StateLost, error);
+    }
+    error.into()
 }
 
 fn serve(args: &Args, config: Config, logs: LogHandle) -> anyhow::Result<()> {

@@ -39,6 +39,10 @@ pub(super) fn reply(reply: Reply, format: Format) -> io::Result<()> {
         Reply::NewToken(new) => token::show_new(&new),
         Reply::Token { token } => fields(&token::token_fields(&token)),
         Reply::FederationRule { rule } => fields(&federation::rule_fields(&rule)),
+        Reply::AcceptedState { state } => {
+            let replaces: Vec<&str> = state.replaces.iter().map(StateId::as_str).collect();
+            fields(&[("accepted as", state.id.to_string()), ("in place of", or_dash(Some(replaces.join(", "))))])
+        }
         // No command asks for it; who sends the operation to the socket is a program. Lists have an
         // output of their own.
         reply @ (Reply::Activity(_)

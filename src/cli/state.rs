@@ -4,7 +4,8 @@ use clap::Subcommand;
 
 use super::backup::{self, ExportArgs, ImportArgs, VerifyArgs};
 use super::installation::Installation;
-use super::{CliError, RemoteCommand};
+use super::{CliError, RemoteCommand, control, show};
+use ::control::admin::Operation;
 
 /// Commands of `keygate state`.
 #[derive(Debug, Subcommand)]
@@ -19,6 +20,13 @@ pub(super) enum Command {
     /// key and no removed user back, and fills no bucket. Repeating it changes nothing. Conflicting records are listed,
     /// and the exit code is then 1.
     Import(ImportArgs),
+    /// Accept the state as it is, in place of the one that gateways have served
+    ///
+    /// A gateway that finds no state, another one, or an older one than it has served answers 503 and changes nothing.
+    /// After a loss, restore the state from a backup; if what is there is right, this command says so. It gives the
+    /// state a new identity. Every gateway that has served the state before serves this one from then on. Revocations
+    /// that this state lacks are undone: `keygate state verify --journal` names them.
+    Accept,
     /// Compare a file that `export` wrote with the state, or with a later file
     ///
     /// Every record of the first file has to be there, and to be the same: what is missing or differs is listed, and
@@ -32,6 +40,7 @@ impl RemoteCommand<Command> {
         match &self.command {
             Command::Export(args) => backup::export(installation, args, self.format.json),
             Command::Import(args) => backup::import(installation, args, self.format.json),
+            Command::Accept => Ok(show::reply(control::perform(installation, &Operation::AcceptState)?, self.format)?),
             Command::Verify(args) => backup::verify(installation, args, self.format.json),
         }
     }

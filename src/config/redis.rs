@@ -19,6 +19,8 @@ const DEADLINE: Duration = Duration::from_millis(50);
 const LEASE: Duration = Duration::from_secs(10);
 /// Deadlines in a lease, at least: a gateway whose heartbeat was answered late must not lose slots that it holds.
 const DEADLINES_PER_LEASE: u32 = 4;
+/// Longest `max_loss`: an operator has to look at what is missing after a longer one.
+const MAX_LOSS: Duration = Duration::from_secs(3600);
 /// Time since Redis last confirmed a key, up to which `known_keys` admits it without Redis.
 const MAX_STALENESS: Duration = Duration::from_secs(60);
 /// Time to wait for replicas.
@@ -34,6 +36,7 @@ pub(super) fn redis(section: &mut Section<'_>, limits: Limits) -> Result<Setting
     let tls = section.optional("tls", |value| value.section(|section| Ok(ClientSettings::read(section))));
     let prefix = section.value_or("prefix", PREFIX.to_owned(), prefix);
     let (deadline, lease) = times(section);
+    let max_loss = section.value_or("max_loss", lease, |value| value.duration(Duration::ZERO..=MAX_LOSS));
     let on_unavailable = on_unavailable(section);
     let durability = section.section("durability", |section| Ok(durability(section)));
     let url = url?;
@@ -51,6 +54,7 @@ pub(super) fn redis(section: &mut Section<'_>, limits: Limits) -> Result<Setting
         concurrent: limits.concurrent,
         deadline,
         lease,
+        max_loss,
         on_unavailable,
         durability: durability?,
         clock: Clock::Server,

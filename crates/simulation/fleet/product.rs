@@ -32,6 +32,7 @@ impl Product {
             concurrent: 100,
             deadline: Duration::from_micros(DEADLINE),
             lease: Duration::from_secs(10),
+            max_loss: Duration::from_secs(10),
             on_unavailable: OnUnavailable::KnownKeys { max_staleness: Duration::from_secs(60) },
             // That of each revocation is chosen by its gateway.
             durability: Durability { replicas: 0, timeout: Duration::from_secs(1) },

@@ -224,6 +224,12 @@ impl Change {
         }
     }
 
+    /// Returns whether it counts as a change by management even when it withdraws nothing: not a sign-in, of which any
+    /// visitor may begin one.
+    pub(crate) fn is_counted(&self) -> bool {
+        !matches!(self, Self::CreateSession { .. } | Self::ChooseOrg { .. } | Self::PutTicket { .. })
+    }
+
     /// Checks all that does not depend on the content of the state.
     ///
     /// - A session quota key has its user's session quota digest, and no other key has such a digest.

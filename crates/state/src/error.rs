@@ -20,6 +20,9 @@ pub enum Unavailable {
     /// The answer was an error.
     #[error("the shared state refused the command")]
     ErrorReply,
+    /// The state is not the one that was served: its data was lost, or is older.
+    #[error("this is not the state that was served; restore it, or run `keygate state accept` if it is right")]
+    Lost,
     /// The command was not sent: too many commands wait for an answer already.
     #[error("too many decisions wait for the shared state")]
     Overloaded,
@@ -32,6 +35,7 @@ impl Unavailable {
             Self::TimedOut => "late",
             Self::Unreachable => "unreachable",
             Self::ErrorReply => "refused",
+            Self::Lost => "lost",
             Self::Overloaded => "overloaded",
         }
     }

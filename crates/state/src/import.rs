@@ -5,7 +5,8 @@
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::redis::directory::{DigestClaims, ManagementTokens, Orgs, Users};
+use super::redis::IdentityRecord;
+use super::redis::directory::{CommitError, DigestClaims, ManagementTokens, Orgs, Users, lost};
 use super::redis::import::{Confirmation, Writer};
 use super::{Change, ChangeError, CreationBucket, FederationRule, KeyExport, Org, State, Unavailable, User};
 use domain::clock::Micros;
@@ -272,6 +273,19 @@ impl Importer<'_> {
             State::Embedded(_) => Vec::new(),
             State::Redis(state) => Writer(&state.transactions).confirmations(orgs, keys, tokens),
         }
+    }
+
+    /// Counts an import as a change by management. The embedded state has counted its writes.
+    pub async fn count(self) -> Result<(), ImportError> {
+        let State::Redis(state) = self.0 else { return Ok(()) };
+        let record = IdentityRecord(&state.transactions);
+        if !record.verify_or_create().await? {
+            return Err(ImportError::Refused(lost()));
+        }
+        record.count_imported().await.map(drop).map_err(|error| match error {
+            CommitError::Final(error) => ImportError::Refused(error),
+            error => error.into(),
+        })
     }
 
     /// Writes a field once more and waits for the configured replicas.

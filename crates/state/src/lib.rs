@@ -10,6 +10,7 @@
 //! - A ticket ([`State::take_ticket`]) is handed out once, by one gateway, and never after its time.
 //! - Decisions take the time as a value; the state reads no clock for them.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use domain::quota::Quota;
@@ -38,6 +39,7 @@ mod lookup;
 mod listing;
 mod management_tokens;
 mod cursor_secret;
+pub mod identity;
 mod export;
 mod exporter;
 pub mod import;
@@ -57,6 +59,7 @@ pub use export::{CreationBucket, KeyExport, UserExport};
 pub use exporter::{Exporter, StateRecord};
 pub use federation::{ClaimPattern, FederationExchange, FederationRule, InvalidFederationRule, RuleChange};
 pub use idempotency::{IdempotencyPlace, IdempotencyRecord, IdempotentRequest};
+pub use identity::{Discontinuity, StateId, StateIdentity};
 pub use key_actors::{ActorName, KeyActors, KeyEvent};
 pub use last_rotation::LastRotation;
 pub use listing::{InvalidPosition, KeyList, KeyPosition, Position, SessionList, SessionPosition};
@@ -133,6 +136,28 @@ impl State {
         }
     }
 
+    /// Remembers the state in `directory`, beside the journal, from now on, and compares it with what is remembered
+    /// there. Call before the first decision.
+    ///
+    /// # Errors
+    /// [`Discontinuity`]: this is not the state that was served. A Redis that does not answer is compared later.
+    pub async fn remember_in(&self, directory: &Path) -> Result<(), Discontinuity> {
+        self.identity().remember_in(directory);
+        if let Self::Redis(state) = self {
+            state.verify_or_create_identity().await;
+        }
+        self.identity().discontinuity().map_or(Ok(()), Err)
+    }
+
+    /// Accepts the state as it is, in place of the one that gateways remember: gives it a new identity, which names
+    /// those that it replaces.
+    ///
+    /// # Errors
+    /// [`ChangeError`]; the identity is the one before.
+    pub async fn accept(&self) -> Result<StateIdentity, ChangeError> {
+        either!(self, state => state.accept().await)
+    }
+
     /// Decides one request: all or nothing.
     ///
     /// # Errors
@@ -140,6 +165,7 @@ impl State {
     pub async fn decide(&self, request: DecideRequest<'_>) -> Result<Decision, Unavailable> {
         match self {
             Self::Embedded(state) if state.is_frozen() => Box::pin(state.decide_after_handover(request)).await,
+            Self::Embedded(state) if state.identity().is_broken() => Err(Unavailable::Lost),
             Self::Embedded(state) => Ok(state.decide(request)),
             // Boxed, so that a request at an embedded state has no room for it.
             Self::Redis(state) => Box::pin(state.decide(request)).await,

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use super::dispatch::{either, lookups};
+use super::identity::IdentityGuard;
 use super::redis::directory::{self, KeyActorIndex, Keys, ManagementTokens, Orgs, Sessions, UserIndex, Users};
 use super::{
     CredentialStatus, CursorSecret, FederationRule, IdempotencyPlace, IdempotencyRecord, Key, KeyActors, KeyList,
@@ -105,12 +106,6 @@ lookups! {
         redis => KeyActorIndex(redis).read(keys),
     }
 
-    /// The management token with this id, live or not.
-    management_token(id: TokenId) -> Option<ManagementToken> {
-        embedded => embedded.management_token(id),
-        redis => ManagementTokens(redis).find(id),
-    }
-
     /// All management tokens, live or not, in no order.
     management_tokens() -> Vec<ManagementToken> {
         embedded => embedded.management_tokens(),
@@ -184,6 +179,46 @@ impl State {
             Self::Embedded(state) => Ok(state.rate_limit_status(id, now)),
             Self::Redis(state) => state.rate_limit_status(id, now).await,
         }
+    }
+
+    /// The management token with this id, live or not.
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub async fn management_token(&self, id: TokenId) -> Result<Option<ManagementToken>, Unavailable> {
+        let found = match self {
+            state if state.identity().is_broken() => return Err(Unavailable::Lost),
+            Self::Embedded(state) => state.management_token(id),
+            Self::Redis(state) => super::redis::read(ManagementTokens(&state.transactions).find(id)).await?,
+        };
+        self.confirm_found(found).await
+    }
+
+    /// Continuity of the state, by which a state that was lost is noticed.
+    pub fn identity(&self) -> &Arc<IdentityGuard> {
+        match self {
+            Self::Embedded(state) => state.identity(),
+            Self::Redis(state) => &state.transactions.shared.identity,
+        }
+    }
+
+    /// Returns whether the state has organizations; also while it is not served.
+    ///
+    /// # Errors
+    /// [`Unavailable`].
+    pub async fn has_orgs(&self) -> Result<bool, Unavailable> {
+        Ok(!match self {
+            Self::Embedded(state) => state.tree().page_of_orgs(0, 1).items.is_empty(),
+            Self::Redis(state) => super::redis::read(Orgs(&state.transactions).page(0, 1)).await?.items.is_empty(),
+        })
+    }
+
+    /// Confirms that a credential that was not found is unknown, and not lost with the state.
+    pub(super) async fn confirm_found<T>(&self, found: Option<T>) -> Result<Option<T>, Unavailable> {
+        if let (Self::Redis(state), None) = (self, &found) {
+            state.confirm_unknown(None).await?;
+        }
+        Ok(found)
     }
 
     /// The log of revocations, which ends exchanges that are open.

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ChangeError, State, Unavailable, redis};
+use super::{ChangeError, State, StorageError, Unavailable, redis};
 use domain::clock::Micros;
 use domain::identity::{OrgId, PersonId, SessionId, UserId};
 use domain::key::KeyDigest;
@@ -137,11 +137,13 @@ impl State {
     /// # Errors
     /// [`Unavailable`]; the embedded state always answers.
     pub async fn session(&self, digest: &TokenDigest, now: Micros) -> Result<Option<Session>, Unavailable> {
-        match self {
+        let found = match self {
+            state if state.identity().is_broken() => return Err(Unavailable::Lost),
             Self::Embedded(state) if state.is_frozen() => Box::pin(state.session_after_handover(digest, now)).await,
             Self::Embedded(state) => Ok(state.session(digest, now)),
             Self::Redis(state) => redis::directory::Sessions(&state.transactions).use_live(digest, now).await,
-        }
+        }?;
+        self.confirm_found(found).await
     }
 
     /// Takes a ticket and returns its content; none when it does not exist, has expired, or was taken before. When this
@@ -150,9 +152,11 @@ impl State {
     /// # Errors
     /// [`ChangeError::Unavailable`] and [`ChangeError::Closed`]; the ticket may be gone then.
     pub async fn take_ticket(&self, digest: &TokenDigest, now: Micros) -> Result<Option<Vec<u8>>, ChangeError> {
-        match self {
+        let taken = match self {
             Self::Embedded(state) => state.take_ticket(digest, now).await,
             Self::Redis(state) => redis::directory::Tickets(&state.transactions).take(digest, now).await,
-        }
+        }?;
+        let lost = |error| ChangeError::Unavailable(StorageError::Redis(error));
+        self.confirm_found(taken).await.map_err(lost)
     }
 }

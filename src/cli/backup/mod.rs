@@ -3,6 +3,7 @@
 
 mod export;
 mod import;
+mod journaled;
 mod parts;
 mod transfer;
 mod verify;
@@ -32,7 +33,11 @@ pub(super) struct ImportArgs {
 #[derive(Debug, clap::Args)]
 pub(super) struct VerifyArgs {
     /// File that `keygate state export` wrote
-    file: PathBuf,
+    #[arg(required_unless_present = "journal", conflicts_with = "journal")]
+    file: Option<PathBuf>,
     /// A later export to compare it with. Default: the state of the configuration, as it is now
     other: Option<PathBuf>,
+    /// Name the revocations, removals, suspensions and disabled keys of the audit that the state lacks, as after a restore
+    #[arg(long)]
+    journal: bool,
 }

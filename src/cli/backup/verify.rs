@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
 
-use super::VerifyArgs;
+use super::{VerifyArgs, journaled};
 use super::export::write_lines;
 use crate::cli::installation::Installation;
 use crate::cli::{CliError, ExitStatus, output};
@@ -15,7 +15,8 @@ use domain::counted::Counted;
 use state::migration::{Comparison, Records, compare};
 
 pub(crate) fn verify(installation: &Installation, args: &VerifyArgs, json: bool) -> Result<(), CliError> {
-    let first = read_file(&args.file)?;
+    let Some(file) = &args.file else { return journaled::verify(installation, json) };
+    let first = read_file(file)?;
     let second = match &args.other {
         Some(path) => read_file(path)?,
         None => read_state(installation)?,
@@ -29,7 +30,7 @@ pub(crate) fn verify(installation: &Installation, args: &VerifyArgs, json: bool)
     match comparison.differences.len() {
         0 => Ok(()),
         count => {
-            let message = anyhow!("{} of {}", Counted(count, "difference"), args.file.display());
+            let message = anyhow!("{} of {}", Counted(count, "difference"), file.display());
             Err(CliError::new(ExitStatus::Failed, message))
         }
     }
@@ -43,7 +44,7 @@ fn read_file(path: &Path) -> Result<Records, CliError> {
 }
 
 /// Exports the state, in memory.
-fn read_state(installation: &Installation) -> Result<Records, CliError> {
+pub(super) fn read_state(installation: &Installation) -> Result<Records, CliError> {
     let mut lines = Vec::new();
     write_lines(installation, &mut lines)?;
     let read = Records::read(&*lines).context("the export of the state is not complete");

@@ -64,6 +64,9 @@ pub(super) struct Call {
 /// Sessions and links are credentials of people, who sign in themselves.
 const OF_PEOPLE: &str = "sessions and sign-in links are of people, and no program makes or ends them; run it on the \
                          machine of the gateway, without --server";
+/// Accepting a state undoes revocations that it lacks.
+const OF_STATE: &str =
+    "a state is accepted on the machine of a gateway, where it can be looked at; run it there, without --server";
 const ORG: ReplyOf = ReplyOf::Record("org");
 const USER: ReplyOf = ReplyOf::Record("user");
 const KEY: ReplyOf = ReplyOf::Record("key");
@@ -107,6 +110,7 @@ const ROWS: &[Row] = &[
     row("federation.list", Method::GET, "orgs/{org}/federation-rules", as_it_is, ReplyOf::List("federation_rules")),
     row("federation.show", Method::GET, "orgs/{org}/federation-rules/{rule}", as_it_is, RULE),
     row("federation.remove", Method::DELETE, "orgs/{org}/federation-rules/{rule}", as_it_is, RULE),
+    none("state.accept", OF_STATE),
     none("session.link", OF_PEOPLE),
     none("session.list", OF_PEOPLE),
     none("session.end", OF_PEOPLE),

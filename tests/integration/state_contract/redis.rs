@@ -25,6 +25,7 @@ pub(super) fn settings(servers: Servers) -> Settings {
         concurrent: CONCURRENT,
         deadline: Duration::from_secs(20),
         lease: Duration::from_secs(60),
+        max_loss: Duration::from_secs(60),
         on_unavailable: OnUnavailable::Deny,
         durability: Durability { replicas: 0, timeout: Duration::from_secs(1) },
         clock: Clock::Caller,

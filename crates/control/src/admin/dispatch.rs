@@ -25,6 +25,7 @@ pub async fn perform(to: &Management, actor: &Actor, operation: Operation, now: 
             Reply::Org { org: to.limit_org(actor, &org, concurrent, now).await? },
         Operation::SetOrgPolicy { org, policy } =>
             Reply::Org { org: to.set_org_policy(actor, &org, policy, now).await? },
+        Operation::AcceptState => Reply::AcceptedState { state: to.accept_state(actor, now).await? },
         Operation::CreateUser { org, email, permissions } =>
             Reply::User { user: to.create_user(actor, &org, &email, permissions, now).await? },
         Operation::CreateService { org, name, responsible, permissions } =>

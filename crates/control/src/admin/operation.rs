@@ -44,6 +44,9 @@ pub enum Operation {
     /// [`set_org_policy`](crate::management::Management::set_org_policy)
     #[serde(rename = "org.policy")]
     SetOrgPolicy { org: String, policy: OrgPolicyUpdate },
+    /// [`accept_state`](crate::management::Management::accept_state)
+    #[serde(rename = "state.accept")]
+    AcceptState,
     /// [`create_user`](crate::management::Management::create_user)
     #[serde(rename = "user.create")]
     CreateUser { org: String, email: String, permissions: Vec<Permission> },

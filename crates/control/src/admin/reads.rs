@@ -19,7 +19,8 @@ impl Operation {
             | Self::ListSessions { .. }
             | Self::ListRules { .. }
             | Self::ShowRule { .. } => true,
-            Self::CreateOrg { .. }
+            Self::AcceptState
+            | Self::CreateOrg { .. }
             | Self::SuspendOrg { .. }
             | Self::ResumeOrg { .. }
             | Self::LimitOrg { .. }

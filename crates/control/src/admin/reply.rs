@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::management::{
-    ActivityReport, Explanation, FederationRule, Key, Link, NewKey, NewToken, Org, Session, Token, UsePage, User,
+    AcceptedState, ActivityReport, Explanation, FederationRule, Key, Link, NewKey, NewToken, Org, Session, Token,
+    UsePage, User,
 };
 use domain::key::KeyId;
 use domain::page::Page;
@@ -48,6 +49,8 @@ pub enum Reply {
     Token { token: Token },
     /// Management tokens, oldest first.
     Tokens(Page<Token>),
+    /// A state that was accepted.
+    AcceptedState { state: AcceptedState },
     /// A federation rule, as it is now, or was before it was removed.
     FederationRule { rule: Box<FederationRule> },
     /// The federation rules of an organization, by their names.

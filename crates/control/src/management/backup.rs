@@ -7,6 +7,7 @@
 
 use std::time::Instant;
 
+use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
@@ -18,7 +19,7 @@ use domain::management_token::TokenScope;
 use journal::audit::AuditEntry;
 use state::migration::file::Writer;
 use state::migration::{self, Report};
-use state::{Exporter, State, StateRecord};
+use state::{Exporter, State, StateId, StateIdentity, StateRecord};
 
 /// Media type of an export: JSON lines.
 pub(crate) const STATE_MEDIA_TYPE: &str = "application/x-ndjson";
@@ -52,6 +53,11 @@ impl Management {
         // Of a read, too, there is a record first: the file has the digests of all keys. A backup of a gateway whose
         // disk is full may use the space that is kept for such records.
         let entry = self.begin_change("state.export", "state.export", Target::STATE, true, by).await?;
+        // An empty file must not take the place of the last good one.
+        if self.state.identity().discontinuity().is_some_and(|found| !found.has_records()) {
+            entry.close(use_end(&Err::<(), _>(ManagementError::StateLost), Instant::now()));
+            return Err(ManagementError::StateLost);
+        }
         let started = Instant::now();
         let exporter = Exporter::begin(&self.state).await.map_err(ManagementError::ExportFailed)?;
         let (writer, first) = Writer::begin(now, variant(&self.state));
@@ -73,10 +79,49 @@ impl Management {
         let path = format!("state.import/{}", records.len());
         let entry = self.begin_change("state.import", &path, Target::STATE, false, by).await?;
         let started = Instant::now();
-        let imported = migration::import(records, &self.state).await.map_err(ManagementError::ImportFailed);
+        let imported = self.import_records(records).await;
         entry.close(use_end(&imported, started));
         imported
     }
+}
+
+impl Management {
+    /// Imports records. A state that was lost, and has no organizations, is accepted with what is imported into it.
+    async fn import_records(&self, records: &[StateRecord]) -> Result<Report, ManagementError> {
+        if self.state.identity().is_broken() {
+            if self.state.has_orgs().await? {
+                return Err(ManagementError::StateLost);
+            }
+            self.state.accept().await?;
+        }
+        migration::import(records, &self.state).await.map_err(ManagementError::ImportFailed)
+    }
+
+    /// Accepts the state as it is, in place of the one that gateways remember: after a loss, when this is what is left,
+    /// or a file that was put back. For the operator.
+    ///
+    /// # Errors
+    /// [`ManagementError::NotAcknowledged`]: the state is not accepted.
+    pub async fn accept_state(&self, actor: &Actor, now: Micros) -> Result<AcceptedState, ManagementError> {
+        let by = self.authorize(actor, Access::Operator, now).await?;
+        let entry = self.begin_change("state.accept", "state.accept", Target::STATE, true, by).await?;
+        let started = Instant::now();
+        let accepted = self.state.accept().await.map_err(ManagementError::from);
+        entry.close(use_end(&accepted, started));
+        let StateIdentity { id, replaces, changes, .. } = accepted?;
+        Ok(AcceptedState { id, replaces, changes })
+    }
+}
+
+/// A state that was accepted.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AcceptedState {
+    /// Its new identity.
+    pub id: StateId,
+    /// Identities that it replaces: a gateway that remembers one of them serves this state.
+    pub replaces: Vec<StateId>,
+    /// Number of its changes by management.
+    pub changes: u64,
 }
 
 impl StateExport<'_> {

@@ -233,9 +233,12 @@ pub enum ManagementError {
         "the change was not made: another process takes the place of this one; send it again over a new connection"
     )]
     HandedOver,
+    /// The state is not the one that was served.
+    #[error("this is not the state that was served; restore it, or run `keygate state accept` if this one is right")]
+    StateLost,
     /// The state did not answer a lookup.
     #[error("the state is unavailable; look at the state's disk or servers, then try again")]
-    StateUnavailable(#[from] state::Unavailable),
+    StateUnavailable(#[source] state::Unavailable),
     /// The state could not be read whole.
     #[error("the export is incomplete: the state cannot be read; try again")]
     ExportFailed(#[source] StorageError),

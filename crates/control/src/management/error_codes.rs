@@ -79,7 +79,7 @@ impl ManagementError {
             Self::Federation(error) => error.kind_and_code(),
             Self::TooManyReads => (TooMany, "too_many_reads"),
             Self::JournalBusy | Self::JournalUnreadable(_) | Self::Audit(_) => (Unavailable, "audit_unavailable"),
-            Self::Unconfirmed(_) | Self::NotAcknowledged(_) | Self::StateUnavailable(_) => {
+            Self::Unconfirmed(_) | Self::NotAcknowledged(_) | Self::StateUnavailable(_) | Self::StateLost => {
                 (Unavailable, "state_unavailable")
             }
             Self::ExportFailed(_) | Self::ImportFailed(_) | Self::HandedOver => (Unavailable, "state_unavailable"),

@@ -2,7 +2,16 @@
 
 use super::read_queue::QueueFull;
 use super::{FederationError, ManagementError};
-use state::ChangeError;
+use state::{ChangeError, StorageError, Unavailable};
+
+impl From<Unavailable> for ManagementError {
+    fn from(error: Unavailable) -> Self {
+        match error {
+            Unavailable::Lost => Self::StateLost,
+            other => Self::StateUnavailable(other),
+        }
+    }
+}
 
 impl From<QueueFull> for ManagementError {
     fn from(full: QueueFull) -> Self {
@@ -43,6 +52,7 @@ impl From<ChangeError> for ManagementError {
             }
             ChangeError::HandedOver => Self::HandedOver,
             ChangeError::NotReplicated { .. } => Self::Unconfirmed(error),
+            ChangeError::Unavailable(StorageError::Redis(Unavailable::Lost)) => Self::StateLost,
             ChangeError::Unavailable(_) | ChangeError::Closed => Self::NotAcknowledged(error),
             // No operation has a precondition.
             ChangeError::Stale => Self::Stale,

@@ -78,7 +78,7 @@ mod error_codes;
 mod error_sources;
 
 pub use actor::{ADMIN, Actor, ClientInfo, Program, SignedInUser};
-pub use backup::StateExport;
+pub use backup::{AcceptedState, StateExport};
 pub(crate) use backup::{STATE_MEDIA_TYPE, run_beside};
 pub use changes::{ChangeEntry, ChangePage, ChangeUser};
 pub use conditions::{Conditions, IdempotentCall, Replay};

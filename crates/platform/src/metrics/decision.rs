@@ -45,7 +45,8 @@ metrics! {
     pub struct StateErrors {
         /// Failed operations of the state
         counter "state_errors_total" { kind } =>
-            pub late("late"), pub unreachable("unreachable"), pub refused("refused"), pub overloaded("overloaded");
+            pub late("late"), pub unreachable("unreachable"), pub refused("refused"), pub overloaded("overloaded"),
+            pub lost("lost");
     }
 }
 

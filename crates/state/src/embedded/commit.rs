@@ -8,12 +8,19 @@ use super::imports;
 use super::operation::{Operation, Reply, Request, unavailable};
 use super::sql::classify_error;
 use super::writer::WriterThread;
-use super::{changes, tickets, usage_blocks};
-use crate::ChangeError;
+use super::{changes, identity_rows, tickets, usage_blocks};
+use crate::{ChangeError, StorageError, Unavailable};
+use domain::clock;
 
 impl WriterThread {
     /// Commits the operations, then makes them effective in memory, then answers.
     pub(super) fn commit(&mut self, mut requests: Vec<Request>) {
+        if !self.watched.check_files() {
+            // Nothing is acknowledged that would be written into a state that is not kept, or not the true one.
+            for Request { reply, .. } in requests.extract_if(.., |request| !request.operation.is_accept()) {
+                let _ = reply.send(Err(ChangeError::Unavailable(StorageError::Redis(Unavailable::Lost))));
+            }
+        }
         if requests.iter().any(|request| request.operation.adds())
             && let Err(error) = self.reserve.check(&self.connection, Demand::Addition)
         {
@@ -53,10 +60,11 @@ impl WriterThread {
     }
 
     /// Makes a committed operation effective in memory.
-    fn make_effective(&self, operation: Operation) {
+    fn make_effective(&mut self, operation: Operation) {
         match operation {
             Operation::Change(change) => self.directory.apply_and_log(change),
             Operation::Import(import) => self.directory.apply_import(import),
+            Operation::Accept(identity) => self.watched.set(identity),
             Operation::TakeTicket(..) => {}
         }
     }
@@ -110,7 +118,16 @@ impl WriterThread {
         }
         // At the end, since rows that follow each other share a block.
         usage_blocks::write_blocks(&transaction, &mut used)?;
+        let counted =
+            requests.iter().zip(&results).filter(|(request, result)| result.is_ok() && request.operation.is_counted());
+        let mut identity = self.watched.identity.clone();
+        identity.changes += counted.count() as u64;
+        if identity.changes > self.watched.identity.changes {
+            identity.changed = clock::now();
+            identity_rows::write_last_change(&transaction, &identity)?;
+        }
         transaction.commit()?;
+        self.watched.set(identity);
         Ok(Some(results))
     }
 }
@@ -131,6 +148,7 @@ fn write_operation(sql: &Connection, operation: &Operation, directory: &Director
             changes::write(sql, change, &directory.bounds()).map(|()| None)
         }
         Operation::TakeTicket(digest, now) => tickets::take(sql, digest, *now),
+        Operation::Accept(identity) => identity_rows::write(sql, identity).map(|()| None).map_err(classify_error),
         Operation::Import(import) => {
             let mut used: Vec<_> = imports::write(sql, import, directory)?.into_iter().collect();
             usage_blocks::write_blocks(sql, &mut used).map(|()| None).map_err(classify_error)

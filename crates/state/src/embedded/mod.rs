@@ -11,6 +11,7 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
@@ -20,6 +21,7 @@ use domain::quota::{Quota, RateLimitStatus};
 use parking_lot::RwLockReadGuard;
 
 use super::cursor_secret::CursorSecret;
+use super::identity::{IdentityGuard, StateIdentity};
 use super::{Bounds, Change, ChangeError, DecideRequest, Decision, Defaults, Key, KeyList, KeyPosition};
 
 mod org_record;
@@ -42,6 +44,7 @@ mod sql;
 mod open_error;
 mod state_file;
 mod file_reserve;
+mod identity_rows;
 mod management_tokens;
 mod tickets;
 mod org_rows;
@@ -74,10 +77,11 @@ mod fixture;
 
 use directory::{Directory, Tree};
 use file_reserve::FileReserve;
+use identity_rows::OpenFiles;
 use operation::Operation;
 use state_file::Lock;
 use successor::HandoverSwitch;
-use writer::Writer;
+use writer::{StateIdentityWatch, Writer};
 
 pub use checkpoint_schedule::JournalProgress;
 pub use decision_codec::DecisionRecord;
@@ -132,6 +136,7 @@ pub struct Embedded {
     written_back_at: Micros,
     written_back_line: Option<u64>,
     cursor_secret: CursorSecret,
+    identity: Arc<IdentityGuard>,
     handover: HandoverSwitch,
     /// Declared before `lock`, so dropped before it: its thread has ended when the lock is released.
     writer: Writer,
@@ -162,12 +167,18 @@ impl Embedded {
         let written_back_at = load::read_written_back_at(&connection).map_err(sqlite)?;
         let written_back_line = load::read_written_back_line(&connection).map_err(sqlite)?;
         let cursor_secret = load::read_cursor_secret(&connection).map_err(sqlite)?;
+        let found = identity_rows::read(&connection).map_err(sqlite)?;
+        // A commit that was acknowledged is never lost.
+        let identity = Arc::new(IdentityGuard::new(Duration::ZERO));
+        identity.observe(Some(found.clone()), Instant::now());
         let directory = Arc::new(load::load(path, &connection, settings.defaults()).map_err(sqlite)?);
         let reserve = FileReserve::new(path, &connection);
-        let writer = Writer::start(connection, reserve, Arc::clone(&directory))
-            .map_err(|source| OpenError::Io { path: path.clone(), source })?;
+        let io = |source| OpenError::Io { path: path.clone(), source };
+        let files = OpenFiles::new(path).map_err(io)?;
+        let watched = StateIdentityWatch { guard: Arc::clone(&identity), identity: found, files };
+        let writer = Writer::start(connection, reserve, Arc::clone(&directory), watched).map_err(io)?;
         let handover = HandoverSwitch::new();
-        Ok(Self { directory, written_back_at, written_back_line, cursor_secret, handover, writer, lock })
+        Ok(Self { directory, written_back_at, written_back_line, cursor_secret, identity, handover, writer, lock })
     }
 
     /// The time up to which the file, when it was opened, had counted every use; it may have counted later ones too.
@@ -216,6 +227,19 @@ impl Embedded {
     /// [`ChangeError`]; nothing was changed then.
     pub async fn change(&self, change: Change) -> Result<(), ChangeError> {
         self.writer.submit(Operation::Change(change)).await.map(drop)
+    }
+
+    /// Continuity of the state.
+    pub(super) fn identity(&self) -> &Arc<IdentityGuard> {
+        &self.identity
+    }
+
+    /// Gives the state a new identity, in place of the one that is remembered.
+    pub(super) async fn accept(&self) -> Result<StateIdentity, ChangeError> {
+        let accepted = StateIdentity::accept(self.identity.found().as_ref(), self.identity.memory().as_ref(), None);
+        let accepted = accepted.map_err(|_| ChangeError::Closed)?;
+        self.writer.submit(Operation::Accept(accepted.clone())).await?;
+        Ok(accepted)
     }
 
     /// The records, for look-ups. The guard keeps changes waiting.

@@ -2,6 +2,7 @@
 
 use tokio::sync::oneshot;
 
+use crate::identity::StateIdentity;
 use crate::import::Import;
 use crate::{Change, ChangeError};
 use domain::clock::Micros;
@@ -23,11 +24,27 @@ pub(super) enum Operation {
     Change(Change),
     /// Takes the ticket with this digest, at this time.
     TakeTicket(TokenDigest, Micros),
+    /// Gives the state this identity.
+    Accept(StateIdentity),
     /// Imports a record from another state.
     Import(Import),
 }
 
 impl Operation {
+    /// Returns whether it accepts the state.
+    pub(super) fn is_accept(&self) -> bool {
+        matches!(self, Self::Accept(_))
+    }
+
+    /// Returns whether it counts as a change by management.
+    pub(super) fn is_counted(&self) -> bool {
+        match self {
+            Self::Change(change) => change.as_made().is_counted(),
+            Self::Import(_) => true,
+            Self::TakeTicket(..) | Self::Accept(_) => false,
+        }
+    }
+
     pub(super) fn is_import(&self) -> bool {
         matches!(self, Self::Import(_))
     }
@@ -36,7 +53,7 @@ impl Operation {
     pub(super) fn adds(&self) -> bool {
         match self {
             Self::Change(change) => !change.withdraws(),
-            Self::TakeTicket(..) => false,
+            Self::TakeTicket(..) | Self::Accept(_) => false,
             Self::Import(_) => true,
         }
     }

@@ -18,12 +18,14 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use crate::ChangeError;
+use crate::identity::{IdentityGuard, StateIdentity};
 use domain::clock;
 
 use super::checkpoint::{Checkpoint, Round};
 use super::checkpoint_schedule::{CheckpointSchedule, ProgressProbe};
 use super::directory::Directory;
 use super::file_reserve::FileReserve;
+use super::identity_rows::OpenFiles;
 use super::operation::{Operation, Reply, Request};
 
 /// Time between two looks whether a checkpoint is due, and between write-backs of usage that no journal has.
@@ -68,12 +70,35 @@ enum End {
     Close(Option<oneshot::Sender<()>>),
 }
 
+/// Identity of the state that the thread writes, and its files.
+pub(super) struct StateIdentityWatch {
+    pub(super) guard: Arc<IdentityGuard>,
+    /// As the file has it.
+    pub(super) identity: StateIdentity,
+    pub(super) files: OpenFiles,
+}
+
+impl StateIdentityWatch {
+    /// Looks whether the files were removed or replaced, and returns whether changes may be made.
+    pub(super) fn check_files(&self) -> bool {
+        self.guard.set_file_replaced(self.files.are_replaced());
+        !self.guard.is_broken()
+    }
+
+    /// Notes the identity that was committed.
+    pub(super) fn set(&mut self, identity: StateIdentity) {
+        self.guard.observe(Some(identity.clone()), Instant::now());
+        self.identity = identity;
+    }
+}
+
 /// State of the writer thread.
 pub(super) struct WriterThread {
     pub(super) connection: Connection,
     /// Space for a full disk.
     pub(super) reserve: FileReserve,
     pub(super) directory: Arc<Directory>,
+    pub(super) watched: StateIdentityWatch,
     receiver: Receiver<Message>,
     is_handed_over: Arc<AtomicBool>,
     /// The checkpoint that is being written.
@@ -88,6 +113,7 @@ impl Writer {
         connection: Connection,
         reserve: FileReserve,
         directory: Arc<Directory>,
+        watched: StateIdentityWatch,
     ) -> std::io::Result<Self> {
         let (sender, receiver) = mpsc::channel();
         let checkpoint = Checkpoint::default();
@@ -98,6 +124,7 @@ impl Writer {
             connection,
             reserve,
             directory,
+            watched,
             receiver,
             is_handed_over: Arc::clone(&is_handed_over),
             checkpoint,
@@ -219,6 +246,8 @@ impl WriterThread {
             }
             if Instant::now() >= write_back_due {
                 clock::follow_wall();
+                self.watched.check_files();
+                self.watched.guard.save();
                 self.directory.principals.trim();
                 // A round that left keys over is followed by the next one at once, after the requests that wait.
                 let pause = if self.write_back_due() == Round::More { Duration::ZERO } else { WRITE_BACK_INTERVAL };
@@ -234,6 +263,7 @@ impl WriterThread {
         };
         self.write_back_all();
         self.write_sessions();
+        self.watched.guard.save();
         // The file is closed before the close is acknowledged: the caller may open it again at once.
         self.reserve.close(self.connection);
         drop(close_ack);

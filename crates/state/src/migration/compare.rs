@@ -50,6 +50,31 @@ enum Sameness {
 }
 
 impl Records {
+    /// An organization.
+    pub fn org(&self, id: OrgId) -> Option<&Org> {
+        self.orgs.get(&id)
+    }
+
+    /// A user, who may be removed.
+    pub fn user(&self, id: UserId) -> Option<&UserExport> {
+        self.users.get(&id)
+    }
+
+    /// A key.
+    pub fn key(&self, id: KeyId) -> Option<&KeyExport> {
+        self.keys.get(&id)
+    }
+
+    /// A federation rule of an organization.
+    pub fn rule(&self, org: OrgId, name: &str) -> Option<&FederationRule> {
+        self.rules.get(&(org, name.to_owned()))
+    }
+
+    /// A management token.
+    pub fn token(&self, id: TokenId) -> Option<&ManagementToken> {
+        self.tokens.get(&id)
+    }
+
     /// Reads a whole file, and checks it like an import.
     ///
     /// # Errors

@@ -57,6 +57,7 @@ pub async fn import(records: &[StateRecord], state: &State) -> Result<Report, Mi
         }
     }
     confirm(store, records).await?;
+    retry(async || store.count().await).await?;
     Ok(report)
 }
 

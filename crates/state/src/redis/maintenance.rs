@@ -12,6 +12,7 @@ use tokio::time::{sleep, timeout};
 
 use super::decide::Decider;
 use super::directory::{Changes, Transactions};
+use super::identity::watch_identity;
 use super::revocation_reader::RevocationReader;
 use super::slots::{SlotLeases, keep_registered, visit_leases};
 use crate::{Change, ChangeError, PolicyScope};
@@ -43,10 +44,11 @@ impl Maintenance {
         reader: RevocationReader,
     ) -> Self {
         let replication = tokio::spawn(watch_replication(Arc::clone(client.shared())));
+        let identity = tokio::spawn(watch_identity(transactions.clone()));
         let reports = tokio::spawn(report_uses(decider, transactions));
         let assertion = tokio::spawn(assertion);
         let reader = tokio::spawn(reader.run());
-        let mut tasks = vec![reports, replication, assertion, reader];
+        let mut tasks = vec![reports, replication, assertion, reader, identity];
         if let Some(slots) = slots {
             tasks.push(tokio::spawn(keep_registered(Arc::clone(&slots), client.clone())));
             tasks.push(tokio::spawn(visit_leases(slots, client)));

@@ -46,14 +46,19 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::{Bounds, Change, ChangeError, DecideRequest, Decision, Defaults, RevocationLog, Unavailable};
+use super::{
+    Bounds, Change, ChangeError, DecideRequest, Decision, Defaults, RevocationLog, StateIdentity, StorageError,
+    Unavailable,
+};
 use domain::clock::{self, Micros};
-use domain::key::KeyId;
+use domain::key::{KeyId, OrgTag};
 use domain::quota::{Quota, RateLimitStatus};
+use domain::refusal::Refusal;
 
 mod settings;
 mod open_error;
@@ -62,6 +67,7 @@ mod record_names;
 mod record_codec;
 mod format;
 mod packed;
+mod identity;
 mod scripts;
 mod decide;
 pub(super) mod slots;
@@ -85,6 +91,7 @@ use redis_client::{ClientShared, RedisClient};
 use revocation_reader::RevocationReader;
 use revocations::assert_revocations;
 
+pub(super) use identity::IdentityRecord;
 pub(super) use unavailable::read;
 
 pub use format::OtherVersion;
@@ -227,7 +234,52 @@ impl Redis {
     /// # Errors
     /// [`Unavailable`]. When a reply was late or lost, a token may have been taken; a slot never stays taken.
     pub async fn decide(&self, request: DecideRequest<'_>) -> Result<Decision, Unavailable> {
-        self.decider.decide(request).await
+        if !self.transactions.shared.identity.is_verified(self.client_shared.failovers()) {
+            Box::pin(self.verify_after_failover()).await?;
+        }
+        let decision = self.decider.decide(request).await?;
+        if let Decision::Denied { refusal: Refusal::Unknown, .. } = decision {
+            Box::pin(self.confirm_unknown(request.id.map(|id| id.tag()))).await?;
+        }
+        Ok(decision)
+    }
+
+    /// Verifies the identity of the state after a failover, before anything is decided by what it has now. While it
+    /// cannot be read, the decision itself says that Redis is away.
+    async fn verify_after_failover(&self) -> Result<(), Unavailable> {
+        let identity = &self.transactions.shared.identity;
+        let failovers = self.client_shared.failovers().load(Ordering::Acquire);
+        let verify = IdentityRecord(&self.transactions).is_remembered();
+        let deadline = self.transactions.shared.settings.deadline;
+        // While it is broken, the task that watches it finds the end of that.
+        if !identity.is_broken() && matches!(timeout(deadline, verify).await, Ok(Ok(true))) {
+            identity.set_verified(failovers);
+        }
+        if identity.is_broken() { Err(Unavailable::Lost) } else { Ok(()) }
+    }
+
+    /// Verifies the identity of the state at the start, and makes one in a new state.
+    pub(super) async fn verify_or_create_identity(&self) {
+        if let Err(error) = read(IdentityRecord(&self.transactions).verify_or_create()).await {
+            tracing::debug!(%error, "the identity of the state is verified once Redis answers");
+        }
+    }
+
+    /// Gives the state a new identity. See [`super::State::accept`].
+    pub(super) async fn accept(&self) -> Result<StateIdentity, ChangeError> {
+        let accept = IdentityRecord(&self.transactions).accept();
+        let timed_out = Err(ChangeError::Unavailable(StorageError::Redis(Unavailable::TimedOut)));
+        timeout(START_TIMEOUT, accept).await.unwrap_or(timed_out)
+    }
+
+    /// Confirms that a credential is unknown, with the organization that it names.
+    ///
+    /// # Errors
+    /// [`Unavailable`]: the state may have lost it.
+    pub(super) async fn confirm_unknown(&self, tag: Option<OrgTag>) -> Result<(), Unavailable> {
+        let confirm = IdentityRecord(&self.transactions).confirm_unknown(tag);
+        let deadline = self.transactions.shared.settings.deadline;
+        timeout(deadline, confirm).await.unwrap_or(Err(Unavailable::TimedOut))
     }
 
     /// Makes one change durable and effective. See [`super::State::change`].

@@ -34,7 +34,8 @@
 //! | ticket | `P:ticket:HEX` | hash that expires |
 //! | request with an idempotency key, that creates an organization, or any other | `P:{orgs}:idempotency:HEX`, `P:{tag}:idempotency:HEX` | hashes that expire |
 //! | live idempotency records of a management token, by their ends | `P:{TOKEN}:idempotency` | sorted set that expires |
-//! | revocation log: entries by number, and the last number | `P:{revocations}` | hash |
+//! | revocation log: entries by number, and the last number; identity of the state, with its last change | `P:{revocations}` | hash |
+//! | identity of the state that gateways miss here | `P:{revocations}:missed` | text that expires |
 //!
 //! `P` is the configured prefix. A key's id begins with the organization's tag. So everything that one decision or one
 //! change reads and writes is in one hash slot, which is known before anything is looked up; organizations spread over
@@ -254,6 +255,11 @@ impl RecordNames {
     /// Revocation log.
     pub fn revocations(&self) -> String {
         format!("{}:{{revocations}}", self.prefix)
+    }
+
+    /// Identity of the state that gateways remember and do not find.
+    pub(super) fn missed_state(&self) -> String {
+        format!("{}:missed", self.revocations())
     }
 
     /// Written on every connect, to check that writing works and is fast enough; it expires.

@@ -32,6 +32,8 @@ pub struct Settings {
     pub deadline: Duration,
     /// Time without a heartbeat after which the slots of a gateway are free again. At least 4 times `deadline`.
     pub lease: Duration,
+    /// Age up to which changes by management may be lost by a failover. A state that lacks older ones is refused.
+    pub max_loss: Duration,
     /// Decisions while Redis is unavailable.
     pub on_unavailable: OnUnavailable,
     /// Replication that a change needs before it is acknowledged.

@@ -43,7 +43,7 @@ pub struct ChangeRow {
 }
 
 /// Operations and their texts.
-const ACTIONS: [(&str, &str); 28] = [
+const ACTIONS: [(&str, &str); 29] = [
     ("key.create", "Created a key"),
     ("key.import", "Imported a key"),
     ("key.rotate", "Rotated a key"),
@@ -72,6 +72,7 @@ const ACTIONS: [(&str, &str); 28] = [
     ("token.create", "Created a management token"),
     ("token.revoke", "Revoked a management token"),
     ("state.import", "Imported data"),
+    ("state.accept", "Accepted the state"),
 ];
 
 impl ChangeRow {

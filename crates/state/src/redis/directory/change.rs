@@ -19,6 +19,7 @@ use super::tickets::Tickets;
 use super::token_grants::TokenGrants;
 use super::transactions::Transactions;
 use super::users::Users;
+use crate::redis::identity::IdentityRecord;
 use crate::redis::record_codec::new_version;
 use crate::{Change, ChangeError, IdempotentRequest, StorageError, Unavailable};
 
@@ -50,14 +51,17 @@ impl Changes<'_> {
 
     /// Makes a change once, and logs what it has revoked. Returns the number of replicas that have both.
     async fn change_once(self, change: &Change, mark: &str, is_retry: bool) -> Result<u32, CommitError> {
+        if !IdentityRecord(self.0).verify_or_create().await? {
+            return Err(lost().into());
+        }
         let mut locator = LogWriter(self.0).locator(change).await?;
         let mut replicas = u32::MAX;
         for write in ChangeWrite::ORDER {
             let reached = match write {
-                ChangeWrite::Records => Some(self.write(change, Origin { mark, ..Origin::default() }, is_retry).await?),
+                ChangeWrite::Records => self.write(change, Origin { mark, ..Origin::default() }, is_retry).await?,
                 ChangeWrite::Log => LogWriter(self.0).append(change, locator.take()).await?,
             };
-            replicas = reached.map_or(replicas, |reached| reached.min(replicas));
+            replicas = replicas.min(reached);
         }
         Ok(replicas)
     }
@@ -130,6 +134,11 @@ impl Changes<'_> {
             made => made,
         }
     }
+}
+
+/// The error of a change of a state that is not the one that was served.
+pub(crate) fn lost() -> ChangeError {
+    ChangeError::Unavailable(StorageError::Redis(Unavailable::Lost))
 }
 
 /// The mark of a change. See [`Origin::mark`].

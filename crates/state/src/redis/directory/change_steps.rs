@@ -20,7 +20,7 @@ const COMMITS: u32 = 4;
 pub enum ChangeWrite {
     /// Its records.
     Records,
-    /// Its entry in the shared revocation log, if it has one.
+    /// Its number in the record of the shared revocation log, with its entry there, if it has one.
     Log,
 }
 

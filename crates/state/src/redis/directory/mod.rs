@@ -43,7 +43,7 @@ mod transaction;
 mod record_fields;
 mod commit_error;
 
-pub(crate) use change::Changes;
+pub(crate) use change::{Changes, lost};
 pub use change_steps::{ChangeSteps, ChangeWrite};
 pub(super) use check::Check;
 pub use commit_error::CommitError;
@@ -57,7 +57,7 @@ pub use record_fields::{key_fields, org_fields, user_fields};
 pub(super) use revocation_log::{decode as decode_revocation, decode_final as decode_final_refusal};
 pub(crate) use sessions::Sessions;
 pub(crate) use tickets::Tickets;
-pub(super) use transaction::{CommitResult, Transaction};
+pub(super) use transaction::{CommitResult, Record, Transaction};
 pub(super) use transactions::{DirectoryShared, Transactions, parse_id};
 pub(crate) use user_index::UserIndex;
 pub(crate) use users::Users;

@@ -11,6 +11,7 @@ use super::commit_error::CommitError;
 use super::orgs::Orgs;
 use super::session_index::SessionIndex;
 use super::transactions::Transactions;
+use crate::redis::identity::IdentityRecord;
 use crate::redis::record_codec::new_version;
 use crate::redis::record_names::{hex, token_digest};
 use crate::redis::revocations::Revocation;
@@ -28,10 +29,25 @@ const CAPACITY: u64 = 10_000;
 pub(super) struct LogWriter<'a>(pub(super) &'a Transactions);
 
 impl LogWriter<'_> {
-    /// Appends what a change has revoked. Returns the number of replicas that have the entry; none when the change
-    /// revokes nothing.
-    pub(super) async fn append(self, change: &Change, locator: Option<String>) -> Result<Option<u32>, CommitError> {
-        let entry = match change.as_made() {
+    /// Appends what a change has revoked, and counts the change. Returns the number of replicas that have both.
+    pub(super) async fn append(self, change: &Change, locator: Option<String>) -> Result<u32, CommitError> {
+        let entry = self.entry_of(change).await?;
+        if entry.is_none() && !change.as_made().is_counted() {
+            return Ok(u32::MAX);
+        }
+        let (mut transaction, log) = self.0.transaction_on::<CommitError>(self.0.shared.names.revocations());
+        transaction.allow_oom();
+        IdentityRecord(self.0).count_change(&mut transaction, log);
+        if let Some(entry) = entry {
+            let text = format!("{} {}{}", new_version()?, encode(&entry), locator.unwrap_or_default());
+            transaction.append_to_log(log, CAPACITY, &text);
+        }
+        self.0.commit(transaction).await?.into_replicas()
+    }
+
+    /// The entry of a change; none when it revokes nothing.
+    async fn entry_of(self, change: &Change) -> Result<Option<RevocationEntry>, CommitError> {
+        Ok(Some(match change.as_made() {
             Change::RevokeKey { key, .. } => RevocationEntry::Key(*key),
             Change::RemoveUser { user, .. } => RevocationEntry::User(*user),
             // Without a locator: a suspension can be lifted, and is no revocation to keep.
@@ -44,12 +60,7 @@ impl LogWriter<'_> {
             Change::EndMembership { session, org } => RevocationEntry::Membership { session: *session, org: *org },
             Change::RotateKey { key, .. } => self.secrets_entry(*key).await?,
             _ => return Ok(None),
-        };
-        let (mut transaction, log) = self.0.transaction_on::<CommitError>(self.0.shared.names.revocations());
-        transaction.allow_oom();
-        let text = format!("{} {}{}", new_version()?, encode(&entry), locator.unwrap_or_default());
-        transaction.append_to_log(log, CAPACITY, &text);
-        self.0.commit(transaction).await?.into_replicas().map(Some)
+        }))
     }
 
     /// The locator by which other gateways find the record of an entry: a space and the tag of a user's organization,

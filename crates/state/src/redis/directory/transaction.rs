@@ -186,6 +186,11 @@ impl<F> Transaction<F> {
         self.write(("append_to_log", log, capacity, entry));
     }
 
+    /// Counts a change by management, at this time.
+    pub(crate) fn count_change(&mut self, record: Record) {
+        self.write(("count_change", record));
+    }
+
     /// Removes at most `count` members of a sorted set whose score is in the past.
     pub(crate) fn prune(&mut self, record: Record, count: usize) {
         self.write(("prune", record, count));

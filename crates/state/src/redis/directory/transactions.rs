@@ -11,7 +11,9 @@ use tokio::sync::OnceCell;
 
 use super::transaction::{CommitResult, Record, Transaction};
 use crate::cursor_secret::CursorSecret;
+use crate::identity::IdentityGuard;
 use crate::redis::active_defaults::ActiveDefaults;
+use crate::redis::identity::ListedOrgs;
 use crate::redis::record_codec::{Fields, StoredKey};
 use crate::redis::record_names::RecordNames;
 use crate::redis::revocations::KeptRevocations;
@@ -54,6 +56,10 @@ pub(crate) struct DirectoryShared {
     pub(super) cursor_secret: OnceCell<CursorSecret>,
     /// Bounds of what people create; none until they were set.
     pub(crate) bounds: ArcSwap<Option<Bounds>>,
+    /// Continuity of the state.
+    pub(crate) identity: Arc<IdentityGuard>,
+    /// Organizations by which lost data of a shard is noticed.
+    pub(crate) listed_orgs: ListedOrgs,
     /// Held by a commit that waits for replicas.
     committing: tokio::sync::Mutex<()>,
 }
@@ -66,6 +72,7 @@ impl DirectoryShared {
         defaults: Arc<ArcSwap<ActiveDefaults>>,
     ) -> Self {
         let names = RecordNames::new(&settings.prefix);
+        let identity = Arc::new(IdentityGuard::new(settings.max_loss));
         let bounds = ArcSwap::from_pointee(None);
         Self {
             settings,
@@ -75,6 +82,8 @@ impl DirectoryShared {
             defaults,
             cursor_secret: OnceCell::new(),
             bounds,
+            identity,
+            listed_orgs: ListedOrgs::default(),
             committing: tokio::sync::Mutex::default(),
         }
     }

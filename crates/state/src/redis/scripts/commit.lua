@@ -26,6 +26,7 @@
 --         "prune" key count                  removes at most so many values of a sorted set whose time is over
 --         "append_to_log" key capacity entry a log is a hash: entries by number, and the last number as `last`; keeps
 --                                            so many entries
+--         "count_change" key                 counts a change by management, and notes its time
 --         "init_key" key version level at uses used quota   the live part of a new key, measured in this quota
 --         "init_org" key version             the live part of a new organization
 --         "replace_version" key version      another version; the rest of the live part is kept
@@ -109,6 +110,10 @@ local writes = {
     local name = string.format('%.0f', number)
     call('HSET', key, 'last', name, name, entry)
     call('HDEL', key, string.format('%.0f', number - capacity))
+  end,
+  count_change = function(key)
+    call('HINCRBY', key, 'changes', 1)
+    call('HSET', key, 'changed', string.format('%.0f', time(change.now)))
   end,
   prune = function(key, count)
     local over = call('ZRANGEBYSCORE', key, '-inf', string.format('%.0f', time(change.now)), 'LIMIT', 0, count)

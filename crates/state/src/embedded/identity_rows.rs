@@ -1,0 +1,79 @@
+//! Identity of the embedded state: rows of its file, written in the transaction of each change; and the file itself,
+//! which may be removed or replaced while it is open.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::{Path, PathBuf};
+
+use rusqlite::{Connection, OptionalExtension as _};
+
+use crate::identity::StateIdentity;
+use domain::clock::Micros;
+
+/// Reads the identity; makes and stores one when the file has none yet.
+pub(super) fn read(connection: &Connection) -> rusqlite::Result<StateIdentity> {
+    let id: Option<String> = connection
+        .query_row("SELECT CAST(value AS TEXT) FROM secrets WHERE name = 'identity'", [], |row| row.get(0))
+        .optional()?;
+    let Some(id) = id else {
+        let fresh = StateIdentity::generate().map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
+        return write(connection, &fresh).map(|()| fresh);
+    };
+    let replaces: Option<String> = connection
+        .query_row("SELECT CAST(value AS TEXT) FROM secrets WHERE name = 'replaces'", [], |row| row.get(0))
+        .optional()?;
+    Ok(StateIdentity {
+        id: id.parse().map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?,
+        changes: read_number(connection, "changes")?,
+        changed: Micros(read_number(connection, "changed")?),
+        replaces: StateIdentity::parse_replaces(&replaces.unwrap_or_default()),
+    })
+}
+
+/// Writes a whole identity.
+pub(super) fn write(connection: &Connection, identity: &StateIdentity) -> rusqlite::Result<()> {
+    let mut secret = connection.prepare_cached("INSERT OR REPLACE INTO secrets (name, value) VALUES (?1, ?2)")?;
+    secret.execute(("identity", identity.id.as_str().as_bytes()))?;
+    secret.execute(("replaces", identity.replaces_text().as_bytes()))?;
+    write_last_change(connection, identity)
+}
+
+/// Writes the number and the time of the last change.
+pub(super) fn write_last_change(connection: &Connection, identity: &StateIdentity) -> rusqlite::Result<()> {
+    let mut meta = connection.prepare_cached("INSERT OR REPLACE INTO meta (name, value) VALUES (?1, ?2)")?;
+    meta.execute(("changes", identity.changes.cast_signed()))?;
+    meta.execute(("changed", identity.changed.0.cast_signed())).map(drop)
+}
+
+fn read_number(connection: &Connection, name: &str) -> rusqlite::Result<u64> {
+    let number: Option<i64> =
+        connection.query_row("SELECT value FROM meta WHERE name = ?1", [name], |row| row.get(0)).optional()?;
+    Ok(number.unwrap_or(0).cast_unsigned())
+}
+
+/// The files of an open state: the database and its write-ahead log, each with its device and inode.
+#[derive(Debug)]
+pub(super) struct OpenFiles(Vec<(PathBuf, (u64, u64))>);
+
+impl OpenFiles {
+    /// The files as they are now. The connection has written, so that both are there.
+    pub(super) fn new(path: &Path) -> io::Result<Self> {
+        let mut log = path.as_os_str().to_owned();
+        log.push("-wal");
+        let files = [path.to_owned(), PathBuf::from(log)];
+        files.into_iter().map(|file| inode(&file).map(|inode| (file, inode))).collect::<io::Result<_>>().map(Self)
+    }
+
+    /// Returns whether one of them was removed or replaced. An error other than that says nothing.
+    pub(super) fn are_replaced(&self) -> bool {
+        self.0.iter().any(|(file, open)| match inode(file) {
+            Ok(found) => found != *open,
+            Err(error) => error.kind() == io::ErrorKind::NotFound,
+        })
+    }
+}
+
+fn inode(path: &Path) -> io::Result<(u64, u64)> {
+    fs::metadata(path).map(|metadata| (metadata.dev(), metadata.ino()))
+}

@@ -1,0 +1,223 @@
+//! Identity of the state on Redis, in the record of the revocation log: read again twice a second, with every change,
+//! after every failover, and before a key, a session or a token counts as unknown.
+//!
+//! - A change is acknowledged only if the state had the remembered identity before it, and has it still when the change
+//!   is counted.
+//! - An unknown credential is refused only if the state is the remembered one at that moment, and the organization that
+//!   the credential names is not one that the list has and the data lacks (a lost shard of a Cluster).
+//! - A gateway that misses its state says so in a record that expires, so that no gateway without a memory makes a new
+//!   identity there.
+
+use std::collections::HashSet;
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use redis::cmd;
+use tokio::time::sleep;
+
+use super::directory::{Check, CommitError, Record, Transaction, Transactions, lost};
+use crate::identity::{Continuity, Discontinuity, StateId, StateIdentity};
+use crate::{ChangeError, StorageError, Unavailable};
+use domain::clock::Micros;
+use domain::key::OrgTag;
+use redis_client::CommandError;
+
+/// Interval of reading the identity.
+const INTERVAL: Duration = Duration::from_millis(500);
+/// Time for which a gateway that misses its state says so, with each reading anew.
+const MISSED_FOR: Duration = Duration::from_secs(60);
+/// Age from which the list of organizations is read again for an organization without data.
+const LIST_AGE: Duration = Duration::from_secs(10);
+/// Fields of the identity.
+const FIELDS: [&str; 4] = ["identity", "changes", "changed", "replaces"];
+
+/// Tags of listed organizations, as of the last reading.
+#[derive(Debug, Default)]
+pub(crate) struct ListedOrgs(Mutex<(Option<Instant>, HashSet<OrgTag>)>);
+
+/// The record of the identity, over the transactions of one thread.
+#[derive(Clone, Copy)]
+pub(crate) struct IdentityRecord<'a>(pub(crate) &'a Transactions);
+
+impl IdentityRecord<'_> {
+    /// Reads the identity, and returns whether the state is the remembered one.
+    pub(crate) async fn is_remembered(self) -> Result<bool, CommandError> {
+        self.observe().await?;
+        Ok(!self.0.shared.identity.is_broken())
+    }
+
+    /// As [`IdentityRecord::is_remembered`], and makes an identity where there is none and none is remembered.
+    pub(crate) async fn verify_or_create(self) -> Result<bool, CommandError> {
+        if self.observe().await? == Continuity::Fresh {
+            self.create().await?;
+            if self.observe().await? == Continuity::Fresh {
+                // Another gateway misses its state here.
+                self.0.shared.identity.refuse(Discontinuity::Absent);
+            }
+        }
+        Ok(!self.0.shared.identity.is_broken())
+    }
+
+    async fn observe(self) -> Result<Continuity, CommandError> {
+        let guard = &self.0.shared.identity;
+        let found = self.read().await?;
+        let continuity = guard.observe(found, Instant::now());
+        if continuity == Continuity::Broken(Discontinuity::Absent)
+            && let Some(memory) = guard.memory()
+        {
+            let milliseconds = MISSED_FOR.as_millis().to_string();
+            let mut mark = cmd("SET");
+            mark.arg(self.0.shared.names.missed_state()).arg(memory.id.as_str()).arg("PX").arg(milliseconds);
+            self.0.client.query::<()>(&mark).await?;
+        }
+        Ok(continuity)
+    }
+
+    async fn read(self) -> Result<Option<StateIdentity>, CommandError> {
+        let name = self.0.shared.names.revocations();
+        let values: [Option<String>; 4] = self.0.client.query(cmd("HMGET").arg(name).arg(&FIELDS)).await?;
+        let [id, changes, changed, replaces] = values;
+        let Some(id) = id else { return Ok(None) };
+        let number = |text: Option<String>| text.map_or(Ok(0), |text| text.parse::<u64>());
+        let parsed = number(changes).and_then(|changes| Ok((changes, number(changed)?)));
+        let (changes, changed) = parsed.map_err(|_| CommandError::UnexpectedReply)?;
+        Ok(Some(StateIdentity {
+            id: id.parse().map_err(|_| CommandError::UnexpectedReply)?,
+            changes,
+            changed: Micros(changed),
+            replaces: StateIdentity::parse_replaces(&replaces.unwrap_or_default()),
+        }))
+    }
+
+    /// Makes an identity, unless there is one, or another gateway misses its state here.
+    async fn create(self) -> Result<(), CommandError> {
+        let fresh = StateIdentity::generate().map_err(no_randomness)?;
+        let mut transaction = self.0.transaction::<()>();
+        let names = &self.0.shared.names;
+        let [record, missed] = transaction.records([names.revocations(), names.missed_state()]);
+        transaction.check(Check::Absent(missed), ());
+        transaction.check(Check::NoField(record, FIELDS[0]), ());
+        transaction.hset(record, &fields(&fresh));
+        self.0.commit(transaction).await?;
+        Ok(())
+    }
+
+    /// Gives the state a new identity, in place of the one that it has and of those that gateways miss.
+    pub(crate) async fn accept(self) -> Result<StateIdentity, ChangeError> {
+        let accepted = self.try_accept().await;
+        accepted.map_err(|error| match error {
+            CommitError::Final(error) => error,
+            CommitError::Command(error) => ChangeError::Unavailable(StorageError::Redis(error.into())),
+            CommitError::Conflict | CommitError::Randomness(_) => {
+                ChangeError::Unavailable(StorageError::Redis(Unavailable::Overloaded))
+            }
+        })
+    }
+
+    async fn try_accept(self) -> Result<StateIdentity, CommitError> {
+        let names = &self.0.shared.names;
+        let found = self.read().await?;
+        let missed: Option<String> = self.0.client.query(cmd("GET").arg(names.missed_state())).await?;
+        let missed: Option<StateId> = missed.and_then(|id| id.parse().ok());
+        let remembered = self.0.shared.identity.memory();
+        let accepted = StateIdentity::accept(found.as_ref(), remembered.as_ref(), missed.as_ref())?;
+        let mut transaction = self.0.transaction::<CommitError>();
+        let [record, mark] = transaction.records([names.revocations(), names.missed_state()]);
+        // Of two that are made at once, one stays; the other one accepts that one.
+        match &found {
+            Some(found) => transaction.check(Check::Equal(record, FIELDS[0], found.id.as_str()), CommitError::Conflict),
+            None => transaction.check(Check::NoField(record, FIELDS[0]), CommitError::Conflict),
+        }
+        transaction.hset(record, &fields(&accepted));
+        transaction.del(mark);
+        self.0.commit(transaction).await?.into_replicas()?;
+        self.0.shared.identity.observe(Some(accepted.clone()), Instant::now());
+        Ok(accepted)
+    }
+
+    /// Adds to a transaction on the revocation log's record, which is its first, that one more change was made: of the
+    /// remembered state, or the transaction fails.
+    pub(super) fn count_change(self, transaction: &mut Transaction<CommitError>, record: Record) {
+        if let Some(memory) = self.0.shared.identity.memory() {
+            transaction.check(Check::Equal(record, FIELDS[0], memory.id.as_str()), lost().into());
+        }
+        transaction.count_change(record);
+    }
+
+    /// Counts a change that has no other write in the revocation log.
+    pub(crate) async fn count_imported(self) -> Result<u32, CommitError> {
+        let (mut transaction, record) = self.0.transaction_on::<CommitError>(self.0.shared.names.revocations());
+        transaction.allow_oom();
+        self.count_change(&mut transaction, record);
+        self.0.commit(transaction).await?.into_replicas()
+    }
+
+    /// Confirms that a credential is unknown: that the state is the remembered one, and has the data of the
+    /// organization that the credential names.
+    pub(crate) async fn confirm_unknown(self, tag: Option<OrgTag>) -> Result<(), Unavailable> {
+        if !self.is_remembered().await? {
+            return Err(Unavailable::Lost);
+        }
+        let Some(tag) = tag else { return Ok(()) };
+        let names = &self.0.shared.names;
+        if self.0.client.query::<bool>(cmd("EXISTS").arg(names.org(tag))).await? || !self.is_listed(tag).await? {
+            return Ok(());
+        }
+        tracing::error!(tag = tag.as_str(), "the data of an organization is missing in Redis: a shard was lost");
+        Err(Unavailable::Lost)
+    }
+
+    /// Returns whether the list of organizations has this one. It is read anew at most each ten seconds: a client may
+    /// send any tag.
+    async fn is_listed(self, tag: OrgTag) -> Result<bool, CommandError> {
+        let listed = &self.0.shared.listed_orgs.0;
+        {
+            let mut listed = listed.lock();
+            if listed.1.contains(&tag) {
+                return Ok(true);
+            }
+            if listed.0.is_some_and(|read| read.elapsed() < LIST_AGE) {
+                return Ok(false);
+            }
+            listed.0 = Some(Instant::now());
+        }
+        let mut cursor = 0_u64;
+        loop {
+            let mut scan = cmd("HSCAN");
+            scan.arg(self.0.shared.names.tags()).arg(cursor).arg("COUNT").arg(1000);
+            let (next, pairs): (u64, Vec<(String, String)>) = self.0.client.query(&scan).await?;
+            listed.lock().1.extend(pairs.iter().filter_map(|(_, tag)| tag.parse::<OrgTag>().ok()));
+            if next == 0 {
+                return Ok(listed.lock().1.contains(&tag));
+            }
+            cursor = next;
+        }
+    }
+}
+
+/// Reads the identity again and again, and keeps it beside the journal, for as long as the task lives.
+pub(super) async fn watch_identity(transactions: Transactions) {
+    loop {
+        if let Err(error) = IdentityRecord(&transactions).is_remembered().await {
+            tracing::debug!(%error, "the identity of the state is not confirmed");
+        }
+        transactions.shared.identity.save();
+        sleep(INTERVAL).await;
+    }
+}
+
+fn fields(identity: &StateIdentity) -> [(&'static str, String); 4] {
+    let values = [
+        identity.id.as_str().to_owned(),
+        identity.changes.to_string(),
+        identity.changed.0.to_string(),
+        identity.replaces_text(),
+    ];
+    let [id, changes, changed, replaces] = values;
+    [(FIELDS[0], id), (FIELDS[1], changes), (FIELDS[2], changed), (FIELDS[3], replaces)]
+}
+
+fn no_randomness(error: getrandom::Error) -> CommandError {
+    tracing::error!(%error, "the operating system gave no randomness for the identity of the state");
+    CommandError::UnexpectedReply
+}

@@ -1,0 +1,251 @@
+//! Histories of changes, losses, restores and acceptance, over both variants of the state:
+//!
+//! - a key that was valid in a state that was lost is never refused as unknown;
+//! - no change is acknowledged into a state that is not kept;
+//! - nothing is refused after a loss that an ordinary failover makes.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use domain::clock;
+use domain::key::KeyDigest;
+use domain::refusal::Refusal;
+use proptest::prelude::*;
+use state::redis::{Clock, Servers, Settings};
+use state::{Change, ChangeError, DecideRequest, Decision, Embedded, Redis as RedisState, RouteAccess, State, embedded};
+
+use super::fixture::{Fixture, HeldKey, new_fixture};
+use super::redis::{at, settings};
+use super::runtime::block_on;
+use super::{CONCURRENT, QUOTA};
+use crate::support::eventually;
+use crate::support::redis::Redis;
+
+/// A step of a history.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// A key is created, and is known from then on.
+    Create,
+    /// Another key is revoked.
+    Revoke,
+    /// A copy of the whole state is kept.
+    Keep,
+    /// The state is emptied.
+    Empty,
+    /// The kept copy takes the place of the state.
+    Restore,
+    /// The operator accepts the state that is there.
+    Accept,
+    /// Every key is decided.
+    Decide,
+}
+
+fn steps() -> impl Strategy<Value = Vec<Step>> {
+    let step = prop_oneof![
+        3 => Just(Step::Create),
+        2 => Just(Step::Revoke),
+        2 => Just(Step::Keep),
+        1 => Just(Step::Empty),
+        2 => Just(Step::Restore),
+        1 => Just(Step::Accept),
+        4 => Just(Step::Decide),
+    ];
+    proptest::collection::vec(step, 1..25)
+}
+
+/// What a history knows: which state is there, and which one was served.
+#[derive(Clone, Default)]
+struct Model {
+    /// Live keys of the state, by their places.
+    live: BTreeMap<usize, ()>,
+    /// Changes so far.
+    changes: u64,
+}
+
+/// The records of a Redis, by `DUMP`.
+type Copy = Vec<(Vec<u8>, Vec<u8>)>;
+
+fn copy(server: &Redis) -> Copy {
+    let names: Vec<Vec<u8>> = server.cli(&["KEYS", "*"]);
+    let dump = |name: Vec<u8>| {
+        let content = server.query(::redis::cmd("DUMP").arg(&name)).unwrap();
+        (name, content)
+    };
+    names.into_iter().map(dump).collect()
+}
+
+fn restore(server: &Redis, copy: &Copy) {
+    server.cli::<()>(&["FLUSHALL"]);
+    for (name, content) in copy {
+        server.query::<()>(::redis::cmd("RESTORE").arg(name).arg(0).arg(content)).unwrap();
+    }
+}
+
+async fn decide(state: &State, key: &HeldKey) -> Option<Decision> {
+    let HeldKey { id, digest } = key;
+    let request =
+        DecideRequest { digest, id: Some(*id), access: RouteAccess::Everyone, client: None, now: clock::now() };
+    state.decide(request).await.ok()
+}
+
+fn is_unknown(decision: Option<&Decision>) -> bool {
+    matches!(decision, Some(Decision::Denied { refusal: Refusal::Unknown, .. }))
+}
+
+fn is_lost(error: &ChangeError) -> bool {
+    matches!(error, ChangeError::Unavailable(state::StorageError::Redis(state::Unavailable::Lost)))
+}
+
+/// Carries a history out on a Redis whose losses are all beyond what a failover may lose.
+fn carry_out(steps: &[Step]) {
+    let server = Redis::start();
+    let directory = tempfile::tempdir().unwrap();
+    let settings =
+        Settings { max_loss: Duration::ZERO, clock: Clock::Server, ..settings(Servers::Single(at(&server))) };
+    block_on(async {
+        let state = State::Redis(RedisState::open(settings).await.unwrap());
+        state.remember_in(directory.path()).await.unwrap();
+        let fixture: Fixture = new_fixture(&state).await;
+        let mut keys: Vec<HeldKey> = Vec::new();
+        // The state that is there, and the number of changes of the one that was served.
+        let (mut there, mut served) = (Some(Model::default()), 0);
+        let mut kept: Option<(Copy, Model)> = None;
+        for step in steps {
+            let is_right = there.as_ref().is_some_and(|model| model.changes >= served);
+            match step {
+                Step::Create => {
+                    let (key, digest) = super::fixture::new_key(fixture.tag, fixture.org, fixture.user);
+                    let id = key.id;
+                    let made = state.change(Change::CreateKey { key, digest }).await;
+                    match (&mut there, is_right) {
+                        (Some(model), true) => {
+                            made.unwrap();
+                            model.live.insert(keys.len(), ());
+                            model.changes += 1;
+                            served = model.changes;
+                            keys.push(HeldKey { id, digest });
+                        }
+                        _ => assert!(is_lost(&made.unwrap_err()), "no change of a state that is not kept"),
+                    }
+                }
+                Step::Revoke => {
+                    let Some(model) = &mut there else { continue };
+                    let Some((place, ())) = model.live.first_key_value() else { continue };
+                    let place = *place;
+                    let made = state.change(Change::RevokeKey { key: keys[place].id, at: clock::now() }).await;
+                    if is_right {
+                        made.unwrap();
+                        model.live.remove(&place);
+                        model.changes += 1;
+                        served = model.changes;
+                    } else {
+                        assert!(is_lost(&made.unwrap_err()));
+                    }
+                }
+                Step::Keep => kept = there.clone().map(|model| (copy(&server), model)),
+                Step::Empty => {
+                    server.cli::<()>(&["FLUSHALL"]);
+                    there = None;
+                }
+                Step::Restore => {
+                    let Some((copy, model)) = &kept else { continue };
+                    restore(&server, copy);
+                    there = Some(model.clone());
+                }
+                Step::Accept => {
+                    // An empty state has no user of the fixture; what is accepted stays accepted.
+                    if there.is_none() {
+                        continue;
+                    }
+                    state.accept().await.unwrap();
+                    served = there.as_ref().map_or(0, |model| model.changes);
+                    // A copy of before has the identity of before.
+                    kept = None;
+                }
+                Step::Decide => {
+                    if !is_right {
+                        // The reading is part of every unknown key's decision; others see it within half a second.
+                        let made = state.change(Change::suspend_org(fixture.org, false)).await;
+                        assert!(is_lost(&made.unwrap_err()));
+                    }
+                    for (place, key) in keys.iter().enumerate() {
+                        let decision = decide(&state, key).await;
+                        assert!(is_right || decision.is_none(), "nothing of a lost state is decided: {decision:?}");
+                        let is_live = there.as_ref().is_some_and(|model| model.live.contains_key(&place));
+                        if is_right && is_live {
+                            assert!(matches!(decision, Some(Decision::Admitted(_))), "{decision:?}");
+                        }
+                        assert!(!is_unknown(decision.as_ref()) || is_right, "a key of a lost state is not unknown");
+                    }
+                }
+            }
+        }
+        state.close().await;
+    });
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    #[test]
+    fn lost_redis_admits_nothing_refuses_nothing_for_good_and_takes_no_change(steps in steps()) {
+        carry_out(&steps);
+    }
+}
+
+/// An ordinary failover loses changes of the last moments, a thousand times.
+#[test]
+fn losses_of_ordinary_failovers_refuse_nothing() {
+    let server = Redis::start();
+    let directory = tempfile::tempdir().unwrap();
+    let settings = Settings { clock: Clock::Server, ..settings(Servers::Single(at(&server))) };
+    block_on(async {
+        let state = State::Redis(RedisState::open(settings).await.unwrap());
+        state.remember_in(directory.path()).await.unwrap();
+        let fixture = new_fixture(&state).await;
+        let key = fixture.key(&state).await;
+        let before = copy(&server);
+        for round in 0..1000 {
+            state.change(Change::suspend_org(fixture.org, round % 2 == 1)).await.unwrap();
+            restore(&server, &before);
+            state.change(Change::suspend_org(fixture.org, false)).await.unwrap();
+            if round % 50 == 0 {
+                assert!(decide(&state, &key).await.is_some(), "round {round}");
+            }
+        }
+        state.close().await;
+    });
+}
+
+#[test]
+fn lost_embedded_state_takes_no_change_and_its_keys_are_not_unknown() {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("state.db");
+    let open = || Embedded::open(&embedded::Settings { path: path.clone(), quota: QUOTA, concurrent: CONCURRENT });
+    block_on(async {
+        let state = State::Embedded(open().unwrap());
+        state.remember_in(directory.path()).await.unwrap();
+        let fixture = new_fixture(&state).await;
+        let key = fixture.key(&state).await;
+        std::fs::remove_file(&path).unwrap();
+        let made = state.change(Change::suspend_org(fixture.org, true)).await;
+        assert!(is_lost(&made.unwrap_err()));
+        assert!(decide(&state, &key).await.is_none());
+        assert!(decide(&state, &HeldKey { digest: KeyDigest::of(b"any"), ..key }).await.is_none());
+        state.close().await;
+        drop(state);
+
+        let mut opened = None;
+        eventually("the lock is free", || {
+            opened = open().ok();
+            opened.is_some()
+        });
+        let state = State::Embedded(opened.unwrap());
+        state.remember_in(directory.path()).await.unwrap_err();
+        assert!(decide(&state, &key).await.is_none());
+        state.accept().await.unwrap();
+        assert!(is_unknown(decide(&state, &key).await.as_ref()), "the accepted state has no keys");
+        new_fixture(&state).await;
+        state.close().await;
+    });
+}
