@@ -15,6 +15,7 @@ use crate::support::page::blocks;
 use crate::support::shell::query_store;
 use crate::support::{Client, KEYGATE, Running, Setup, Shell, SteppedClock, eventually, free_address, until};
 
+mod lost_state;
 mod machine;
 mod passwords;
 
