@@ -84,6 +84,7 @@ Exit codes:
    3  `apply --dry-run`: there is something to change
    4  `convert`: something has no counterpart and was left out; all else was converted
   64  configuration errors; each is reported with its line and column
+  65  `serve`: the state was lost, or is another one or an older one than this gateway has served
   69  the gateway cannot be reached, or `demo --fleet` finds no redis-server
   75  temporary failure: the state is in use by a process that does not respond, or cannot be written, or `demo --fleet`
       failed or was interrupted; try again";

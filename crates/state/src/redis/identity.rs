@@ -9,6 +9,7 @@
 //!   identity there.
 
 use std::collections::HashSet;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
@@ -60,8 +61,11 @@ impl IdentityRecord<'_> {
 
     async fn observe(self) -> Result<Continuity, CommandError> {
         let guard = &self.0.shared.identity;
+        // Before the reading: a failover that comes between is verified again.
+        let failovers = self.0.client.shared().failovers().load(Ordering::Acquire);
         let found = self.read().await?;
         let continuity = guard.observe(found, Instant::now());
+        guard.set_verified(failovers);
         if continuity == Continuity::Broken(Discontinuity::Absent)
             && let Some(memory) = guard.memory()
         {

@@ -46,7 +46,6 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use tokio::time::timeout;
@@ -248,12 +247,10 @@ impl Redis {
     /// cannot be read, the decision itself says that Redis is away.
     async fn verify_after_failover(&self) -> Result<(), Unavailable> {
         let identity = &self.transactions.shared.identity;
-        let failovers = self.client_shared.failovers().load(Ordering::Acquire);
-        let verify = IdentityRecord(&self.transactions).is_remembered();
-        let deadline = self.transactions.shared.settings.deadline;
         // While it is broken, the task that watches it finds the end of that.
-        if !identity.is_broken() && matches!(timeout(deadline, verify).await, Ok(Ok(true))) {
-            identity.set_verified(failovers);
+        if !identity.is_broken() && self.client.is_up() {
+            let verify = IdentityRecord(&self.transactions).is_remembered();
+            let _ = timeout(self.transactions.shared.settings.deadline, verify).await;
         }
         if identity.is_broken() { Err(Unavailable::Lost) } else { Ok(()) }
     }
