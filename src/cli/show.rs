@@ -14,7 +14,7 @@ use domain::clock::Micros;
 use domain::identity::{Permission, UserId};
 use journal::audit::{LastUse, Record};
 use platform::settings::WithUnit;
-use state::OrgPolicy;
+use state::{OrgPolicy, StateId};
 
 /// Output format.
 #[derive(Clone, Copy, Debug, clap::Args)]

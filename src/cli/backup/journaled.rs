@@ -66,7 +66,8 @@ pub(super) fn verify(installation: &Installation, json: bool) -> Result<(), CliE
     match missing.len() {
         0 => Ok(()),
         count => {
-            let message = anyhow!("{} of the audit missing in the state: make them again", Counted(count, "withdrawal"));
+            let message =
+                anyhow!("{} of the audit missing in the state: make them again", Counted(count, "withdrawal"));
             Err(CliError::new(ExitStatus::Failed, message))
         }
     }

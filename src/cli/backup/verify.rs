@@ -6,8 +6,8 @@ use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
 
-use super::{VerifyArgs, journaled};
 use super::export::write_lines;
+use super::{VerifyArgs, journaled};
 use crate::cli::installation::Installation;
 use crate::cli::{CliError, ExitStatus, output};
 use domain::clock;

@@ -12,7 +12,9 @@ use domain::key::KeyDigest;
 use domain::refusal::Refusal;
 use proptest::prelude::*;
 use state::redis::{Clock, Servers, Settings};
-use state::{Change, ChangeError, DecideRequest, Decision, Embedded, Redis as RedisState, RouteAccess, State, embedded};
+use state::{
+    Change, ChangeError, DecideRequest, Decision, Embedded, Redis as RedisState, RouteAccess, State, embedded,
+};
 
 use super::fixture::{Fixture, HeldKey, new_fixture};
 use super::redis::{at, settings};
