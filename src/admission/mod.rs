@@ -13,6 +13,7 @@ mod credential;
 mod routes;
 mod route_tree;
 mod host;
+mod path;
 mod coverage;
 mod cors;
 mod settings;
@@ -34,9 +35,10 @@ use state::{Admitted, DecideRequest, Decision, State, Unavailable, session_quota
 
 pub(crate) use cors::preflight_method;
 pub use cors::{CorsPolicy, CorsSettings};
-pub use coverage::hidden_routes;
+pub use coverage::{Bypass, bypasses, hidden_routes};
 use credential::{Credential, Places};
 pub use host::HostPattern;
+pub use path::{Segment, literal_error, pattern_segments};
 pub use routes::{Route, Routes};
 pub use settings::{RouteSettings, ServedResource};
 
