@@ -9,6 +9,7 @@ impl Operation {
             Self::ListOrgs { .. }
             | Self::ShowOrg { .. }
             | Self::ListUsers { .. }
+            | Self::ShowUser { .. }
             | Self::ListKeys { .. }
             | Self::ShowKey { .. }
             | Self::FindKeys { .. }
@@ -27,6 +28,7 @@ impl Operation {
             | Self::CreateUser { .. }
             | Self::CreateService { .. }
             | Self::PermitUser { .. }
+            | Self::ChangePermissions { .. }
             | Self::RemoveUser { .. }
             | Self::SuspendUser { .. }
             | Self::ResumeUser { .. }
