@@ -45,6 +45,7 @@ pub(super) async fn check(environment: &Environment, findings: &mut Findings) {
 fn judge(name: &str, server: &ServerDescription, settings: &Settings, findings: &mut Findings) {
     judge_version(name, server, findings);
     judge_memory(name, server, findings);
+    judge_settings(name, server, findings);
     judge_persistence(name, server, findings);
     judge_replication(name, server, settings.durability.replicas, findings);
     judge_access(name, server, settings, findings);
@@ -95,6 +96,15 @@ fn judge_memory(name: &str, server: &ServerDescription, findings: &mut Findings)
         findings.warning(subject, found, "raise maxmemory, or move other data elsewhere");
     } else {
         findings.ok(subject, found);
+    }
+}
+
+/// Says which settings were not looked at, where the user may not read them.
+fn judge_settings(name: &str, server: &ServerDescription, findings: &mut Findings) {
+    if server.settings.is_none() {
+        let advice = "appendfsync, save, min-replicas-to-write and protected-mode were not looked at; to have them \
+            checked, add +config|get to the user's rights";
+        findings.note(format!("{name}: settings"), "CONFIG GET is not permitted", advice);
     }
 }
 
@@ -210,6 +220,12 @@ pub(super) mod tests {
             let server = server(&[("redis_version", version)], None);
             assert_eq!(worst(|findings| judge_version("r", &server, findings)), expected, "{version}");
         }
+    }
+
+    #[test]
+    fn settings_that_may_not_be_read_are_a_note() {
+        assert_eq!(worst(|findings| judge_settings("r", &server(&[], None), findings)), Note);
+        assert_eq!(worst(|findings| judge_settings("r", &server(&[], Some(&[])), findings)), Severity::Ok);
     }
 
     #[test]

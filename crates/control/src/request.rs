@@ -166,6 +166,11 @@ impl Form {
         first(&self.0, name).unwrap_or_default().trim()
     }
 
+    /// Returns whether the form has a field with this name.
+    pub(crate) fn has_field(&self, name: &str) -> bool {
+        first(&self.0, name).is_some()
+    }
+
     /// The fields with this name, trimmed, in their order.
     pub(crate) fn fields<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         all(&self.0, name).map(str::trim)

@@ -152,9 +152,12 @@ impl TokenEndpoint {
     ) -> Result<Response<Bytes>, ExchangeError> {
         let request = ExchangeRequest::read(&head, body).await?;
         let management = &self.shared.management;
+        // First, so that a token of another form is refused as such, whatever the audience names.
+        let malformed = || FederationError::from(SubjectTokenError::from(Error::Malformed));
+        let claimed = SubjectToken::claimed_issuer(&request.subject_token).ok_or_else(malformed)?;
         let target = management.find_exchange_target(&request.audience).await?;
         // A token of another issuer is told nothing about the rule, not even that there is one.
-        if SubjectToken::claimed_issuer(&request.subject_token).as_deref() != Some(target.issuer()) {
+        if claimed != target.issuer() {
             return Err(ManagementError::from(FederationError::Target).into());
         }
         let issuer = self.shared.issuers.find(target.issuer()).map_err(FederationError::from)?;

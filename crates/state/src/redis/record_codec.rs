@@ -152,6 +152,7 @@ impl Fields {
             vouched_by: self.voucher()?,
             withdrawn: self.time("withdrawn")?,
             suspended: self.time("suspended")?,
+            suspended_by_operator: self.0.contains_key("suspended_by"),
             responsible: self.optional("responsible")?,
         };
         let version = self.0.get("version").and_then(|version| version.first_chunk().copied());

@@ -9,7 +9,7 @@ use super::check::Check;
 use super::commit_error::CommitError;
 use super::orgs::Orgs;
 use super::origin::Origin;
-use super::record_fields::{joined, user_fields, voucher_fields};
+use super::record_fields::{OPERATOR, SUSPENDED_BY, joined, user_fields, voucher_fields};
 use super::transaction::{CommitResult, Record, Transaction};
 use super::transactions::{Transactions, parse_id, read_each};
 use super::user_index::UserIndex;
@@ -84,9 +84,12 @@ impl Users<'_> {
         patch: &UserPatch,
         origin: Origin<'_>,
     ) -> Result<u32, CommitError> {
-        let UserPatch { permitted, suspended, responsible } = patch;
+        let UserPatch { permitted, suspended, by_operator, responsible } = patch;
         let tag = Orgs(self.0).require_tag(org).await?;
         let stored = self.require(tag, org, user).await?;
+        if *suspended == Field::Clear && stored.user.suspended_by_operator && !by_operator {
+            return Err(ChangeError::SuspendedByOperator(user).into());
+        }
         if let Some(responsible) = *responsible {
             if !stored.user.is_service() {
                 return Err(ChangeError::NotService(user).into());
@@ -103,10 +106,18 @@ impl Users<'_> {
             }
             match *suspended {
                 Field::Keep => {}
-                Field::Clear => transaction.hdel(record, &["suspended"]),
+                Field::Clear => {
+                    if !by_operator {
+                        transaction.check(Check::NoField(record, SUSPENDED_BY), CommitError::Conflict);
+                    }
+                    transaction.hdel(record, &["suspended", SUSPENDED_BY]);
+                }
                 // The first suspension stands; the write is repeated all the same, for replicas to confirm.
                 Field::Set(at) => {
                     transaction.hset_field(record, "suspended", &stored.user.suspended.unwrap_or(at).0.to_string());
+                    if *by_operator {
+                        transaction.hset_field(record, SUSPENDED_BY, OPERATOR);
+                    }
                 }
             }
             if let Some(responsible) = responsible {
