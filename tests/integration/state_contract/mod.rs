@@ -45,6 +45,7 @@ mod redis_sessions;
 mod redis_pages;
 mod redis_outages;
 mod redis_memory;
+mod redis_clocks;
 mod redis_shares;
 mod redis_load;
 mod redis_heartbeat;

@@ -127,7 +127,7 @@ impl TokenEndpoint {
             return response::failure(id, &ExchangeError::TooManyAttempts(seconds));
         }
         let client = ClientInfo { ip: Some(ip), user_agent: user_agent(&head.headers) };
-        match self.exchange(head, body, &client, now).await {
+        match self.exchange(head, body, &client).await {
             Ok(response) => {
                 self.attempts.uncount(ip);
                 response
@@ -148,10 +148,10 @@ impl TokenEndpoint {
         head: Parts,
         body: Incoming,
         client: &ClientInfo,
-        now: Micros,
     ) -> Result<Response<Bytes>, ExchangeError> {
         let request = ExchangeRequest::read(&head, body).await?;
         let management = &self.shared.management;
+        let now = management.now();
         let target = management.find_exchange_target(&request.audience).await?;
         // A token of another issuer is told nothing about the rule, not even that there is one.
         if SubjectToken::claimed_issuer(&request.subject_token).as_deref() != Some(target.issuer()) {

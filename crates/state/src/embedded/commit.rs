@@ -14,7 +14,7 @@ use crate::ChangeError;
 impl WriterThread {
     /// Commits the operations, then makes them effective in memory, then answers.
     pub(super) fn commit(&mut self, mut requests: Vec<Request>) {
-        if requests.iter().any(|request| request.operation.adds())
+        if requests.iter().any(|request| request.operation.adds() || request.operation.has_record())
             && let Err(error) = self.reserve.check(&self.connection, Demand::Addition)
         {
             // On a full disk, what adds records is refused, so that there is space for what withdraws something.
@@ -24,6 +24,7 @@ impl WriterThread {
             if requests.is_empty() {
                 return;
             }
+            requests = requests.into_iter().map(Request::without_record).collect();
         }
         let results = match self.write(&requests) {
             Ok(results) => results,
