@@ -135,7 +135,7 @@ impl Admission {
     /// Reads the session, then decides as for a key of its user in the chosen organization.
     async fn decide_session(&self, digest: &TokenDigest, route: &Route, now: Micros) -> Result<Admitted, Denial> {
         let timer = self.metrics.state.session.start_timer();
-        let session = self.state.session(digest, now).await;
+        let session = self.state.session(digest, self.state.time(now)).await;
         timer.observe_duration();
         let session = session.map_err(|unavailable| self.deny_unavailable(unavailable))?;
         let found = session.and_then(|session| Some((session.user()?, session)));

@@ -166,6 +166,14 @@ pub enum ChangeError {
     HandedOver,
 }
 
+impl ChangeError {
+    /// The clock by which the change was decided is not that of the server: nothing was changed, and it may be tried
+    /// again.
+    pub(crate) fn clock_differs() -> Self {
+        Self::Unavailable(StorageError::Redis(Unavailable::TimedOut))
+    }
+}
+
 /// Failure of the storage under the state.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {

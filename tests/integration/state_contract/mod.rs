@@ -47,6 +47,7 @@ mod redis_pages;
 mod redis_outages;
 mod redis_memory;
 mod lost_state;
+mod redis_clocks;
 mod redis_shares;
 mod redis_load;
 mod redis_heartbeat;

@@ -124,6 +124,11 @@ impl DisabledBy {
         }
     }
 
+    /// The cause with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Person, Self::Operator, Self::Unused, Self::Leak].into_iter().find(|by| by.as_str() == name)
+    }
+
     /// The cause in words that follow "disabled".
     pub fn text(self) -> &'static str {
         match self {

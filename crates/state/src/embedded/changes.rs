@@ -43,7 +43,7 @@ pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Resul
             write(sql, change, bounds)
         }
         Change::Once { request, change } => {
-            preconditions::write_record(sql, request)?;
+            preconditions::write_record(sql, request, change.withdraws())?;
             write(sql, change, bounds)
         }
         Change::ByFederation { exchange, change } => federation::write(sql, exchange, change, bounds),

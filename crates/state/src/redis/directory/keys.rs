@@ -188,6 +188,7 @@ impl Keys<'_> {
             ("previous", hex(stored.digest.as_bytes())),
             ("rotated", at.0.to_string()),
             ("previous_until", previous_until.0.to_string()),
+            ("rotations", (stored.rotations + 1).to_string()),
         ];
         let write = |transaction: &mut Transaction<CommitError>, record| {
             transaction.hset(record, &fields);
