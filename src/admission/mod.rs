@@ -13,6 +13,7 @@ mod credential;
 mod routes;
 mod route_tree;
 mod host;
+mod path;
 mod coverage;
 mod cors;
 mod settings;
@@ -34,9 +35,10 @@ use state::{Admitted, DecideRequest, Decision, State, Unavailable, session_quota
 
 pub(crate) use cors::preflight_method;
 pub use cors::{CorsPolicy, CorsSettings};
-pub use coverage::hidden_routes;
+pub use coverage::{Bypass, bypasses, hidden_routes};
 use credential::{Credential, Places};
 pub use host::HostPattern;
+pub use path::{Segment, literal_error, pattern_segments};
 pub use routes::{Route, Routes};
 pub use settings::{RouteSettings, ServedResource};
 
@@ -133,7 +135,7 @@ impl Admission {
     /// Reads the session, then decides as for a key of its user in the chosen organization.
     async fn decide_session(&self, digest: &TokenDigest, route: &Route, now: Micros) -> Result<Admitted, Denial> {
         let timer = self.metrics.state.session.start_timer();
-        let session = self.state.session(digest, now).await;
+        let session = self.state.session(digest, self.state.time(now)).await;
         timer.observe_duration();
         let session = session.map_err(|unavailable| self.deny_unavailable(unavailable))?;
         let found = session.and_then(|session| Some((session.user()?, session)));

@@ -1,11 +1,14 @@
 //! Route tree: finds the first listed route that matches a method and a path.
 //!
 //! - The precedence is that of the list: of all routes that match, the first one is found.
+//! - Segments are compared decoded (`path.rs`).
 //! - The tree has a node for each prefix of segments. A look-up follows the segments of the path, so its cost does not
 //!   grow with the number of routes.
 
 use http::Method;
 use rustc_hash::FxHashMap;
+
+use super::path::{Segment, pattern_segments};
 
 /// Routes by their patterns. A route is known by its number, its place in the list.
 #[derive(Debug)]
@@ -19,7 +22,7 @@ pub(super) struct RouteTree {
 struct Node {
     /// Number of the first route in this node or below it.
     first: usize,
-    /// Nodes below, by a literal segment.
+    /// Nodes below, by a literal segment, decoded.
     literals: FxHashMap<Box<str>, usize>,
     /// The node below for a parameter, which stands for any segment that is not empty.
     parameter: Option<usize>,
@@ -47,9 +50,9 @@ impl RouteTree {
     /// Adds a route: its number, its methods, and the pattern of its path.
     pub(super) fn add(&mut self, number: usize, methods: &[Method], path: &str) {
         let route = Listed { number, methods: methods.to_vec() };
-        let (path, is_open_ended) = path.strip_suffix("/**").map_or((path, false), |path| (path, true));
+        let (segments, is_open_ended) = pattern_segments(path);
         let mut node = 0;
-        for segment in path.split('/').skip(1) {
+        for segment in segments {
             self.nodes[node].first = self.nodes[node].first.min(number);
             node = self.child(node, segment, number);
         }
@@ -59,13 +62,11 @@ impl RouteTree {
     }
 
     /// The node below for a segment of a pattern, which is added when it is missing.
-    fn child(&mut self, node: usize, segment: &str, number: usize) -> usize {
+    fn child(&mut self, node: usize, segment: Segment<'_>, number: usize) -> usize {
         let next = self.nodes.len();
-        let is_parameter = segment.starts_with('{') && segment.ends_with('}');
-        let child = if is_parameter {
-            *self.nodes[node].parameter.get_or_insert(next)
-        } else {
-            *self.nodes[node].literals.entry(segment.into()).or_insert(next)
+        let child = match segment {
+            Segment::Parameter => *self.nodes[node].parameter.get_or_insert(next),
+            Segment::Literal(text) => *self.nodes[node].literals.entry(text.into()).or_insert(next),
         };
         if child == next {
             self.nodes.push(Node::new(number));
@@ -73,7 +74,7 @@ impl RouteTree {
         child
     }
 
-    /// The number of the first listed route that matches.
+    /// The number of the first listed route that matches a path, as it is compared.
     pub(super) fn find(&self, method: &Method, path: &str) -> Option<usize> {
         let segments = path.split_once('/').map(|(_, segments)| segments);
         let found = self.find_below(&self.nodes[0], method, segments, usize::MAX);

@@ -1,6 +1,7 @@
 //! Routes: the action of a request, and the permission that it requires.
 //!
-//! - The first listed route that matches is the one. A path that some server could read as another one matches none.
+//! - The first listed route that matches is the one. Paths are compared decoded, as servers hand them to applications.
+//!   A path that some server could read as another one matches none.
 
 use std::sync::Arc;
 
@@ -9,6 +10,7 @@ use http::{HeaderValue, Method};
 
 use super::cors::{CorsPolicy, CorsSettings, preflight_method};
 use super::host::HostTrees;
+use super::path::comparable;
 use super::route_tree::RouteTree;
 use super::settings::{RouteSettings, ServedResource};
 use domain::head_fields::CredentialFields;
@@ -148,15 +150,14 @@ impl Routes {
 
     /// Finds the route of a request as if it had this method.
     pub(super) fn find_for(&self, head: &Parts, method: &Method) -> &Route {
-        match self.number(head, method) {
-            Some(number) if is_plain(head.uri.path()) => &self.listed[number],
-            _ => &self.fallback,
-        }
+        // Without a list there is nothing to compare with.
+        let path = if self.listed.is_empty() { None } else { comparable(head.uri.path()) };
+        let number = path.and_then(|path| self.number(head, method, &path));
+        number.map_or(&self.fallback, |number| &self.listed[number])
     }
 
-    /// The number of the first listed route that matches.
-    fn number(&self, head: &Parts, method: &Method) -> Option<usize> {
-        let path = head.uri.path();
+    /// The number of the first listed route that matches a head with this path, as it is compared.
+    fn number(&self, head: &Parts, method: &Method, path: &str) -> Option<usize> {
         let for_all = self.tree.find(method, path);
         let Some(hosts) = &self.hosts else { return for_all };
         for_all.into_iter().chain(hosts.find(head, method, path)).min()
@@ -226,41 +227,15 @@ impl Route {
     }
 }
 
-/// Returns whether every server reads this path as the same segments. The upstream could take another resource than
-/// the one that the permission was checked for, when a path has empty or dot segments, parameters (`;…`), which
-/// some servers cut off, or a backslash; and when a slash, a NUL, or a character that needs no encoding is encoded
-/// (RFC 3986, section 2.3).
-fn is_plain(path: &str) -> bool {
-    let bytes = path.as_bytes();
-    let mut segment = 0;
-    for (at, byte) in bytes.iter().enumerate() {
-        match byte {
-            b'\\' | b';' => return false,
-            b'%' if is_bad_escape(&bytes[at + 1..]) => return false,
-            b'/' if bytes[..at].ends_with(b"/") || is_dot_segment(&bytes[segment..at]) => return false,
-            b'/' => segment = at + 1,
-            _ => {}
-        }
-    }
-    !is_dot_segment(&bytes[segment..])
-}
-
-fn is_dot_segment(segment: &[u8]) -> bool {
-    matches!(segment, b"." | b"..")
-}
-
-/// Returns whether the two digits after a `%` encode a character that should not be encoded, or are no digits.
-fn is_bad_escape(rest: &[u8]) -> bool {
-    let digit = |at: usize| rest.get(at).and_then(|digit| char::from(*digit).to_digit(16));
-    let (Some(high), Some(low)) = (digit(0), digit(1)) else { return true };
-    let byte = u8::try_from(high * 16 + low).expect("two hexadecimal digits are a byte");
-    byte.is_ascii_alphanumeric() || matches!(byte, 0 | b'-' | b'.' | b'_' | b'~' | b'/' | b'\\' | b';')
-}
-
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use http::Request;
+    use percent_encoding::percent_decode_str;
+    use proptest::collection::vec;
     use proptest::prelude::*;
+    use proptest::sample::select;
 
     use super::*;
 
@@ -344,6 +319,8 @@ mod tests {
             "/files/a%2Db",
             "/files/a;b",
             "/files/a%3bb",
+            "/files/a%0a",
+            "/files/a%7F",
             "/files/a%",
             "/files/a%zz",
         ] {
@@ -352,19 +329,111 @@ mod tests {
         assert_eq!(found(&routes, "GET", "/files/a%20b%25%C3%A4/.hidden"), Some("files"));
     }
 
-    /// The rules one by one: the model of the single pass over the path.
-    fn is_plain_by_the_rules(path: &str) -> bool {
-        !path.contains("//")
-            && !path.contains(['\\', ';'])
-            && !path.split('/').any(|segment| matches!(segment, "." | ".."))
-            && !path.match_indices('%').any(|(at, _)| is_bad_escape(&path.as_bytes()[at + 1..]))
+    /// The path as servers hand it to applications: Python's `unquote`, Node's `decodeURIComponent`, which throws at
+    /// bytes that are no UTF-8, and nginx, which also merges slashes and resolves dot segments.
+    fn decoded(path: &str) -> Vec<(&'static str, Vec<u8>)> {
+        let bytes: Vec<u8> = percent_decode_str(path).collect();
+        let mut resolved: Vec<&[u8]> = Vec::new();
+        for segment in bytes.split(|byte| *byte == b'/').skip(1).filter(|segment| !segment.is_empty()) {
+            match segment {
+                b"." => {}
+                b".." => drop(resolved.pop()),
+                _ => resolved.push(segment),
+            }
+        }
+        let end: &[u8] = if bytes.ends_with(b"/") || resolved.is_empty() { b"/" } else { b"" };
+        let nginx = [&resolved.iter().flat_map(|segment| [b"/", *segment].concat()).collect::<Vec<_>>(), end].concat();
+        let node = std::str::from_utf8(&bytes).is_ok().then(|| ("node", bytes.clone()));
+        let python = String::from_utf8_lossy(&bytes).into_owned().into_bytes();
+        [("python", python), ("nginx", nginx)].into_iter().chain(node).collect()
     }
 
+    const SPELLED: [&str; 26] = [
+        "/",
+        "/",
+        "/",
+        "/",
+        "a",
+        "a",
+        "%61",
+        ":",
+        ":",
+        "%3A",
+        "%3a",
+        "%C3%A9",
+        "%c3%a9",
+        "%C3%a9",
+        "@",
+        "%40",
+        "%2F",
+        "%2f",
+        ".",
+        "%2e",
+        "%25",
+        "3A",
+        "%FF",
+        "%fe",
+        "%EF%BF%BD",
+        "%0a",
+    ];
+    const LISTED: [&str; 11] = ["a", "a:a", "a%3Aa", ":", "%3a", "%C3%A9", "%c3%a9", "a@", "a%40", "%253A", "{id}"];
+
     proptest! {
+        #![proptest_config(ProptestConfig { cases: 500, failure_persistence: None, ..ProptestConfig::default() })]
+
+        /// Of all spellings that a server reads as one path, those that match a route need one permission.
         #[test]
-        fn plain_paths_are_those_of_the_rules(path in r"([/.]{0,3}|[a\\;%/]|%[0-9a-g]{0,2}){0,8}") {
-            prop_assert_eq!(is_plain(&path), is_plain_by_the_rules(&path), "{}", path);
+        fn spellings_of_a_path_have_one_permission_or_no_route(
+            listed in vec((vec(select(&LISTED[..]), 1..4), any::<bool>()), 1..12),
+            requests in vec(vec(select(&SPELLED[..]), 0..6), 200),
+        ) {
+            let path = |segments: &[&str]| segments.iter().flat_map(|segment| ["/", segment]).collect::<String>();
+            let settings: Vec<_> = listed
+                .iter()
+                .enumerate()
+                .map(|(number, (segments, is_open))| RouteSettings {
+                    permission: format!("p:{number}").parse().ok(),
+                    ..RouteSettings::new(&number.to_string(), &(path(segments) + if *is_open { "/**" } else { "" }))
+                })
+                .chain([RouteSettings::new("rest", "/**")])
+                .collect();
+            let routes = Routes::new(&settings, &Metrics::new());
+            let mut seen = HashMap::new();
+            for request in &requests {
+                let target = format!("/{}", request.concat());
+                let name = found(&routes, "GET", &target);
+                for read in decoded(&target) {
+                    let Some(name) = name else { continue };
+                    let (first, other) = seen.entry(read).or_insert_with(|| (name, target.clone()));
+                    prop_assert_eq!(*first, name, "{} and {}", other, target);
+                }
+            }
         }
+    }
+
+    #[test]
+    fn route_is_found_in_every_spelling_of_its_literals() {
+        let guarded = |path| RouteSettings { permission: "a:b".parse().ok(), ..RouteSettings::new("guarded", path) };
+        let open = RouteSettings { host: "h".parse().ok(), ..RouteSettings::new("open", "/**") };
+        for (listed, requests) in [
+            ("/v1/things:purge", &["/v1/things:purge", "/v1/things%3Apurge", "/v1/things%3apurge"][..]),
+            ("/v1/things%3apurge", &["/v1/things:purge", "/v1/things%3Apurge"]),
+            ("/%C3%A9/**", &["/%c3%a9/a", "/%C3%a9"]),
+            ("/@a/{id}/!$&'()*+,=", &["/%40a/x/%21%24%26%27%28%29%2a%2B%2c%3D"]),
+            ("/%7Bid%7D", &["/%7bid%7d"]),
+            ("/%2A%2A", &["/**", "/%2a*"]),
+        ] {
+            let host = RouteSettings { host: "h".parse().ok(), ..guarded(listed) };
+            for settings in [[guarded(listed), open.clone()], [host, open.clone()]] {
+                let routes = Routes::new(&settings, &Metrics::new());
+                for path in requests {
+                    let request = Request::get(*path).header("host", "h").body(()).unwrap();
+                    assert_eq!(routes.find(&request.into_parts().0).name.as_deref(), Some("guarded"), "{path}");
+                }
+            }
+        }
+        let routes = Routes::new(&[guarded("/%7Bid%7D"), guarded("/%2A%2A")], &Metrics::new());
+        assert_eq!(found(&routes, "GET", "/x"), None, "an encoded brace or star is no pattern");
     }
 
     #[test]

@@ -190,7 +190,8 @@ fn show_conditions(handles: &SharedHandles) {
     let replicated = Arc::clone(&state);
     handles.metrics.show_state(move || state.is_connected());
     let numbers = |status: ReplicationStatus| {
-        [status.replicas as f64, status.lag_bytes as f64, f64::from(u8::from(status.evicts))]
+        let ahead = status.clock_ahead as f64 / 1e6;
+        [status.replicas as f64, status.lag_bytes as f64, f64::from(u8::from(status.evicts)), ahead]
     };
     handles.metrics.show_replication(move || replicated.replication().map(numbers));
     handles.metrics.show_disk_low(move || journal.is_low_on_space());

@@ -15,6 +15,7 @@ use domain::clock::{self, Micros};
 use domain::identity::{OrgId, UserId};
 use domain::key::KeyId;
 use domain::management_token::{self, TokenId};
+use domain::names;
 use journal::audit::{Filter, Outcome};
 use platform::settings::parse_duration;
 
@@ -89,10 +90,11 @@ fn org_id(installation: &Installation, org: &str) -> Result<OrgId, CliError> {
 /// The id of a user given by email address, also of a removed user; the newest of several that had the address.
 fn user_id(installation: &Installation, org: Option<&str>, user: &str) -> Result<UserId, CliError> {
     let org = org.context("a user is an id usr_…; for an email address, give --org as well")?;
+    let handle = names::normalize_handle(user);
     let mut found = None;
     control::for_each_page(installation, Operation::list_users(org.to_owned()), |reply, _| {
         let Reply::Users(page) = reply else { return Err(anyhow!("the gateway answered something else").into()) };
-        let newest = page.items.iter().rfind(|known| known.email.eq_ignore_ascii_case(user));
+        let newest = page.items.iter().rfind(|known| known.email == handle);
         found = newest.map(|user| user.id).or(found);
         Ok(())
     })?;

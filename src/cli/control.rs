@@ -1,7 +1,7 @@
 //! Performs management operations: on the running gateway through its admin socket, on the stores when none runs, or on
 //! a gateway elsewhere through its management API.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::io;
 use std::path::Path;
 
@@ -44,6 +44,21 @@ pub(super) fn with_server<T>(
 /// Activity of keys, as far as it can be read.
 pub(super) type KeyActivities = BTreeMap<KeyId, Activity>;
 
+/// Cursors of a list so far. A server that repeats one would have the list go on for ever.
+#[derive(Default)]
+pub(super) struct Cursors(HashSet<String>);
+
+impl Cursors {
+    /// Adds the cursor of the next page, and returns it.
+    pub(super) fn add(&mut self, cursor: String) -> Result<String, CliError> {
+        if self.0.insert(cursor.clone()) {
+            Ok(cursor)
+        } else {
+            Err(anyhow!("the gateway repeats a page of this list, which would not end; try again").into())
+        }
+    }
+}
+
 /// Performs an operation, and again for each further page of its list. Calls `each` with every reply, and with the
 /// activity of the keys in it: where the journal cannot be read, and for other replies, none.
 pub(super) fn for_each_page(
@@ -69,12 +84,13 @@ pub(super) fn for_each_page_of_gateway(
                 None => return Ok(()),
             },
         };
+        let mut cursors = Cursors::default();
         loop {
             let reply = server.perform(&operation).await?;
             let next = reply.next_cursor().map(str::to_owned);
             each(reply);
             let (Some(next), Some(cursor)) = (next, operation.cursor_mut()) else { return Ok(()) };
-            *cursor = Some(next);
+            *cursor = Some(cursors.add(next)?);
         }
     })
 }
@@ -121,13 +137,14 @@ impl<'a> Server<'a> {
         mut operation: Operation,
         mut each: impl FnMut(Reply, &KeyActivities) -> Result<(), CliError>,
     ) -> Result<(), CliError> {
+        let mut cursors = Cursors::default();
         loop {
             let reply = self.perform(&operation).await?;
             let next = reply.next_cursor().map(str::to_owned);
             let activity = self.activity(&reply).await;
             each(reply, &activity)?;
             let (Some(next), Some(cursor)) = (next, operation.cursor_mut()) else { return Ok(()) };
-            *cursor = Some(next);
+            *cursor = Some(cursors.add(next)?);
         }
     }
 

@@ -15,6 +15,7 @@ use super::token;
 use ::control::admin::{Operation, Reply};
 use ::control::management::{Key, KeyQuery, Org, Session, User};
 use ::journal::audit::{LastUse, Record};
+use domain::names;
 
 /// Performs an operation and prints its reply: a list with all its pages, as a table or as `{"items":[…]}`.
 pub(super) fn print(installation: &Installation, operation: Operation, format: Format) -> Result<(), CliError> {
@@ -49,7 +50,7 @@ pub(super) fn print_users(
     } else if org.is_none() {
         output.no_users = "there are no users yet";
     }
-    output.email = email;
+    output.email = email.as_deref().map(names::normalize_handle);
     let Some(org) = org else { return print_all_orgs(installation, Operation::list_users, output) };
     let operation = Operation::list_users(org);
     control::for_each_page(installation, operation, |reply, activity| Ok(output.print(reply, activity)?))?;
@@ -143,7 +144,7 @@ impl Output {
 
     fn print_users(&mut self, mut users: Vec<User>) -> io::Result<()> {
         if let Some(email) = &self.email {
-            users.retain(|user| user.email.eq_ignore_ascii_case(email));
+            users.retain(|user| user.email == *email);
         }
         let header = &["USER", "ID", "KIND", "STATUS", "RESPONSIBLE", "PERMISSIONS", "CREATED"];
         let Some(org) = self.org.clone() else {

@@ -61,6 +61,19 @@ pub(super) fn reply(reply: Reply, format: Format) -> io::Result<()> {
     }
 }
 
+/// Prints a user with the permissions that were taken away.
+pub(super) fn permitted(user: User, taken: &[Permission], format: Format) -> io::Result<()> {
+    if format.json {
+        return json(&serde_json::json!({ "user": user, "taken_away": taken }));
+    }
+    let mut shown = user_fields(&user);
+    let after_permissions = shown.iter().position(|(name, _)| *name == "permissions").map_or(shown.len(), |at| at + 1);
+    if !taken.is_empty() {
+        shown.insert(after_permissions, ("taken away", joined(taken)));
+    }
+    fields(&shown)
+}
+
 /// Prints a key with the last attempt to use it.
 pub(super) fn key(key: &Key, attempt: Option<&LastUse>, format: Format) -> io::Result<()> {
     if format.json {

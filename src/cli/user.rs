@@ -1,10 +1,13 @@
 //! `keygate user`: manages the users of an organization.
 
+use anyhow::anyhow;
 use clap::Subcommand;
 
+use super::control::{self, Server};
 use super::installation::Installation;
-use super::{CliError, RemoteCommand, list};
-use ::control::admin::Operation;
+use super::{CliError, RemoteCommand, list, output, show};
+use ::control::admin::{Operation, Reply};
+use ::control::management::User;
 use domain::identity::Permission;
 
 /// Commands of `keygate user`.
@@ -35,14 +38,14 @@ pub(super) enum Command {
         #[arg(long, value_name = "EMAIL")]
         email: Option<String>,
     },
-    /// Replace the permissions of a user; takes effect for its keys from the next request on
+    /// Change the permissions of a user, for its keys from the next request on; without options, show them
     Permit {
         #[command(flatten)]
         org: InOrg,
         /// Id or email address of the user, or name of a service
         user: String,
         #[command(flatten)]
-        permissions: Permissions,
+        change: PermissionChange,
     },
     /// Make another person responsible for a service
     Reassign {
@@ -91,12 +94,67 @@ pub(super) struct Permissions {
     permissions: Vec<Permission>,
 }
 
+/// Change of the permissions of a user. Permissions that are not named stay.
+#[derive(Debug, clap::Args)]
+pub(super) struct PermissionChange {
+    /// Add a permission, such as queries:read; may be repeated
+    #[arg(long, value_name = "PERMISSION")]
+    add: Vec<Permission>,
+    /// Take a permission away; may be repeated
+    #[arg(long, value_name = "PERMISSION")]
+    remove: Vec<Permission>,
+    /// Replace all permissions by this one; may be repeated
+    #[arg(long, value_name = "PERMISSION", visible_alias = "permission", conflicts_with_all = ["add", "remove"])]
+    set: Vec<Permission>,
+    /// Take all permissions away
+    #[arg(long, conflicts_with_all = ["add", "remove", "set"])]
+    none: bool,
+}
+
 impl RemoteCommand<Command> {
     pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
         match self.command {
             Command::List { org, email } => list::print_users(installation, org, email, self.format),
+            Command::Permit { org: InOrg { org }, user, change } => {
+                let (user, taken) =
+                    control::with_server(installation, async |server| permit(server, org, user, change).await)?;
+                Ok(show::permitted(user, &taken, self.format)?)
+            }
             command => list::print(installation, operation(command), self.format),
         }
+    }
+}
+
+/// Changes the permissions of a user. Returns the user, with the permissions that were taken away.
+async fn permit(
+    server: &mut Server<'_>,
+    org: String,
+    user: String,
+    change: PermissionChange,
+) -> Result<(User, Vec<Permission>), CliError> {
+    let before = show_user(server, &Operation::ShowUser { org: org.clone(), user: user.clone() }).await?;
+    let PermissionChange { add, remove, set, none } = change;
+    let operation = if none || !set.is_empty() {
+        Operation::PermitUser { org, user, permissions: set }
+    } else if add.is_empty() && remove.is_empty() {
+        return Ok((before, Vec::new()));
+    } else {
+        remove.iter().filter(|permission| !before.permissions.contains(permission)).for_each(|permission| {
+            output::note(format_args!("{} did not have {permission}", before.email));
+        });
+        Operation::ChangePermissions { org, user, add_permissions: add, remove_permissions: remove }
+    };
+    let after = show_user(server, &operation).await?;
+    let mut taken = before.permissions;
+    taken.retain(|permission| !after.permissions.contains(permission));
+    Ok((after, taken))
+}
+
+/// Performs an operation that shows a user.
+async fn show_user(server: &mut Server<'_>, operation: &Operation) -> Result<User, CliError> {
+    match server.perform(operation).await? {
+        Reply::User { user } => Ok(user),
+        _ => Err(anyhow!("the gateway answered something else").into()),
     }
 }
 
@@ -110,10 +168,7 @@ fn operation(command: Command) -> Operation {
                 (None, None) => unreachable!("one of the two is required"),
             }
         }
-        Command::List { .. } => unreachable!("lists are printed by themselves"),
-        Command::Permit { org: InOrg { org }, user, permissions: Permissions { permissions } } => {
-            Operation::PermitUser { org, user, permissions }
-        }
+        Command::List { .. } | Command::Permit { .. } => unreachable!("performed before"),
         Command::Reassign { org: InOrg { org }, user, responsible } => {
             Operation::ReassignUser { org, user, responsible }
         }

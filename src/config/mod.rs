@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use crate::admission::{CorsSettings, RouteSettings, hidden_routes};
+use crate::admission::{CorsSettings, RouteSettings};
 use crate::gateway::PublicSettings;
 use control::dashboard;
 use control::federation as token_exchange;
@@ -37,6 +37,7 @@ mod redis;
 mod audit;
 mod shipping;
 mod routes;
+mod route_warnings;
 mod cors;
 mod session;
 mod federation;
@@ -167,13 +168,7 @@ impl Config {
         warnings.extend(self.unused_upstreams().map(|name| {
             format!("the upstream `{name}` is used by no route; name it as `upstream` of a route, or remove it")
         }));
-        warnings.extend(hidden_routes(&self.routes).map(|(route, first)| {
-            format!(
-                "the route `{}` is never used: `{}` before it matches all its requests; list it before that one, or \
-                 remove it",
-                route.name, first.name
-            )
-        }));
+        warnings.extend(route_warnings::of_routes(&self.routes));
         warnings
     }
 

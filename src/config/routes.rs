@@ -3,7 +3,7 @@
 use http::HeaderValue;
 
 use super::cors;
-use crate::admission::{CorsSettings, HostPattern, RouteSettings, ServedResource};
+use crate::admission::{CorsSettings, HostPattern, RouteSettings, ServedResource, literal_error, pattern_segments};
 use platform::settings::{Reported, Section, Value};
 
 /// Blocks of the file that routes refer to.
@@ -136,7 +136,8 @@ fn strip_prefix(value: &Value<'_>, path: Option<&str>) -> Result<String, Reporte
         return value
             .reject(format_args!("`{prefix}` is not a prefix such as /reports: whole segments without parameters"));
     }
-    let begins = |path: &str| path.strip_prefix(&*prefix).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'));
+    let begins =
+        |path| pattern_segments(path).0.take(pattern_segments(&prefix).0.count()).eq(pattern_segments(&prefix).0);
     match path {
         Some(path) if !begins(path) => {
             value.reject(format_args!("`{path}` does not begin with the segments of `{prefix}`"))
@@ -218,7 +219,7 @@ fn segment_error(segment: &str) -> Option<&'static str> {
         None if matches!(segment, "." | "..") => Some("has a dot segment, which no request arrives with; resolve it"),
         None if segment.contains('*') => Some("has a `*` elsewhere than in a last segment `/**`"),
         None if segment.contains(['{', '}']) => Some("has a brace within a segment; a parameter is a whole segment"),
-        None if segment.bytes().all(literal) => None,
+        None if segment.bytes().all(literal) => literal_error(segment),
         None => Some("has a character that no path has; percent-encode it"),
     }
 }
@@ -236,11 +237,11 @@ fn find_conflict(route: &RouteSettings, other: &RouteSettings) -> Option<String>
     }
     let all = route.methods.is_empty() && other.methods.is_empty();
     let shared = all || route.methods.iter().any(|method| other.methods.contains(method));
-    (shared && route.host == other.host && shape(&route.path) == shape(&other.path))
+    let is_same_path = || {
+        let ((segments, is_open), (others, other_is_open)) =
+            (pattern_segments(&route.path), pattern_segments(&other.path));
+        is_open == other_is_open && segments.eq(others)
+    };
+    (shared && route.host == other.host && is_same_path())
         .then(|| format!("route `{}` is for the same method and path; remove one", other.name))
-}
-
-/// A path without the names of its parameters: paths of the same shape match the same requests.
-fn shape(path: &str) -> Vec<&str> {
-    path.split('/').map(|segment| if segment.starts_with('{') { "{}" } else { segment }).collect()
 }

@@ -13,7 +13,7 @@ use state::Settings as State;
 use state::redis::{self, ServerDescription, Servers, Settings};
 
 /// Difference of clocks, in microseconds, that is worth a look.
-const CLOCK_DIFFERENCE: i64 = 1_000_000;
+const CLOCK_DIFFERENCE: u64 = 1_000_000;
 
 /// Checks the servers.
 pub(super) async fn check(environment: &Environment, findings: &mut Findings) {
@@ -45,6 +45,7 @@ pub(super) async fn check(environment: &Environment, findings: &mut Findings) {
 fn judge(name: &str, server: &ServerDescription, settings: &Settings, findings: &mut Findings) {
     judge_version(name, server, findings);
     judge_memory(name, server, findings);
+    judge_settings(name, server, findings);
     judge_persistence(name, server, findings);
     judge_replication(name, server, settings.durability.replicas, findings);
     judge_access(name, server, settings, findings);
@@ -95,6 +96,15 @@ fn judge_memory(name: &str, server: &ServerDescription, findings: &mut Findings)
         findings.warning(subject, found, "raise maxmemory, or move other data elsewhere");
     } else {
         findings.ok(subject, found);
+    }
+}
+
+/// Says which settings were not looked at, where the user may not read them.
+fn judge_settings(name: &str, server: &ServerDescription, findings: &mut Findings) {
+    if server.settings.is_none() {
+        let advice = "appendfsync, save, min-replicas-to-write and protected-mode were not looked at; to have them \
+            checked, add +config|get to the user's rights";
+        findings.note(format!("{name}: settings"), "CONFIG GET is not permitted", advice);
     }
 }
 
@@ -154,11 +164,16 @@ fn judge_latency(name: &str, round_trip: Duration, deadline: Duration, findings:
 
 fn judge_clock(name: &str, offset: i64, round_trip: Duration, findings: &mut Findings) {
     let subject = format!("{name}: clock");
-    let uncertainty = i64::try_from(round_trip.as_micros() / 2).unwrap_or(i64::MAX);
+    let uncertainty = u64::try_from(round_trip.as_micros() / 2).unwrap_or(u64::MAX);
     let found = format!("{:+} ms from this machine's", offset / 1000);
-    if offset.abs().saturating_sub(uncertainty) > CLOCK_DIFFERENCE {
-        let advice = "synchronize both by NTP: buckets follow the clock of Redis, audit records and sessions that of \
-                      the gateway";
+    let difference = offset.unsigned_abs().saturating_sub(uncertainty);
+    if difference > redis::MAX_CLOCK_DIFFERENCE {
+        let advice = "synchronize both by NTP: more than a minute; a gateway on this machine disables no unused keys, \
+                      and its audit records have another time";
+        findings.error(subject, found, advice);
+    } else if difference > CLOCK_DIFFERENCE {
+        let advice = "synchronize both by NTP: decisions and management follow the clock of Redis, records of uses \
+                      that of the gateway";
         findings.warning(subject, found, advice);
     } else {
         findings.ok(subject, found);
@@ -213,6 +228,12 @@ pub(super) mod tests {
     }
 
     #[test]
+    fn settings_that_may_not_be_read_are_a_note() {
+        assert_eq!(worst(|findings| judge_settings("r", &server(&[], None), findings)), Note);
+        assert_eq!(worst(|findings| judge_settings("r", &server(&[], Some(&[])), findings)), Severity::Ok);
+    }
+
+    #[test]
     fn persistence_is_judged() {
         type Pairs<'a> = &'a [(&'a str, &'a str)];
         let cases: &[(Pairs<'_>, Option<Pairs<'_>>, Severity)] = &[
@@ -238,9 +259,11 @@ pub(super) mod tests {
             assert_eq!(worst(|f| judge_latency("r", millis(round_trip), millis(50), f)), expected, "{round_trip}");
         }
         let cases = [(0, 0, Severity::Ok), (-1_000_000, 0, Severity::Ok), (-1_000_001, 0, Warning)];
-        for (offset, round_trip, expected) in
-            cases.into_iter().chain([(1_400_000, 1000, Severity::Ok), (1_600_000, 1000, Warning)])
-        {
+        for (offset, round_trip, expected) in cases.into_iter().chain([
+            (1_400_000, 1000, Severity::Ok),
+            (1_600_000, 1000, Warning),
+            (-60_000_001, 0, Error),
+        ]) {
             assert_eq!(worst(|f| judge_clock("r", offset, millis(round_trip), f)), expected, "{offset}");
         }
     }

@@ -2,7 +2,7 @@
 
 use super::environment::Environment;
 use super::finding::Findings;
-use crate::admission::{RouteSettings, hidden_routes};
+use crate::admission::{RouteSettings, bypasses, hidden_routes};
 use domain::head_fields::{CredentialField, CredentialFields};
 
 /// Series of requests that match no route.
@@ -33,6 +33,9 @@ fn judge_listed(routes: &[RouteSettings], findings: &mut Findings) {
     for (route, first) in hidden_routes(routes) {
         let found = format!("never used: route `{}` before it matches all its requests", first.name);
         findings.warning(format!("route `{}`", route.name), found, "list it before that one, or remove it");
+    }
+    for bypass in bypasses(routes) {
+        findings.warning(format!("route `{}`", bypass.route.name), bypass.to_string(), bypass.advice());
     }
     let public: Vec<String> = routes.iter().filter(|route| route.is_public).map(RouteSettings::describe).collect();
     if !public.is_empty() {
@@ -97,7 +100,10 @@ mod tests {
         let all = route("all", &[], "/a/**");
         let one = route("one", &["GET"], "/a/b");
         assert_eq!(judged(&[one.clone(), all.clone()]), []);
-        assert_eq!(judged(&[all, one.clone()]), [(Warning, "route `one`".to_owned())]);
+        assert_eq!(judged(&[all.clone(), one.clone()]), [(Warning, "route `one`".to_owned())]);
+        let open = RouteSettings { permission: None, ..all };
+        let passed_by = [(Warning, "route `one`".to_owned()), (Note, "routes".to_owned())];
+        assert_eq!(judged(&[one.clone(), open]), passed_by);
         assert_eq!(judged(&[RouteSettings { permission: None, ..one }]), [(Note, "routes".to_owned())]);
         let public = RouteSettings { is_public: true, ..RouteSettings::new("health", "/health") };
         assert_eq!(judged(&[public]), [(Note, "routes".to_owned())], "it is found as public, and not as open");

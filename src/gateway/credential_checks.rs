@@ -46,7 +46,8 @@ impl OpenExchanges {
         let checks = self.take_checks();
         let failed = stream::iter(checks)
             .map(async |check| {
-                let status = state.check_credential(&check.principal, &check.validity, clock::now()).await;
+                let now = state.time(clock::now());
+                let status = state.check_credential(&check.principal, &check.validity, now).await;
                 self.settle(check, status)
             })
             .buffer_unordered(CONCURRENT_CHECKS)

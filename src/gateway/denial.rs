@@ -3,6 +3,8 @@
 //! - A denied use of an existing key or session is in the audit like any other use. Of a key that is denied again and
 //!   again, most uses are counted in one record for each second.
 //! - After many denials in a row, the connection closes.
+//! - All 401 of keys count against the limit of the address, and beyond it all of them are 429: a thief cannot tell a
+//!   key that exists and is refused from one that does not exist.
 //! - Attempts with unknown keys are recorded at a bounded rate; too many of them from one address are not even
 //!   recorded.
 //! - A request without a credential is no use of a key and has no record.
@@ -18,6 +20,7 @@ use super::rejection::Rejection;
 use super::request::{Arrival, AuditTexts};
 use crate::admission::{Denial, Route};
 use domain::clock;
+use domain::identity::AuthMethod;
 use domain::refusal::Refusal;
 use journal::audit::{Outcome, UseEnd};
 
@@ -30,19 +33,19 @@ impl Gateway {
         route: &Route,
         denial: &Denial,
     ) -> Response<GuardedBody> {
-        if is_unknown_key(denial)
-            && let Err(seconds) = self.bad_keys.count(arrival.client.ip, arrival.time)
-        {
-            self.metrics.attempts_refused.inc();
-            let rejection = Rejection::with_retry_after(Refusal::TooManyAttempts, seconds);
-            return reject(arrival, &rejection, &route.metrics);
-        }
-        let rejection = Rejection::of_denial(denial, route, &self.settings.credentials);
+        let is_invalid_key = is_invalid_key(denial);
+        let excess = if is_invalid_key { self.bad_keys.count(arrival.client.ip, arrival.time).err() } else { None };
+        let rejection = match excess {
+            Some(seconds) => Rejection::with_retry_after(Refusal::TooManyAttempts, seconds),
+            None => Rejection::of_denial(denial, route, &self.settings.credentials),
+        };
         let mut response = arrival.reject(&rejection);
-        if denial.principal.is_some() {
+        self.metrics.attempts_refused.inc_by(u64::from(excess.is_some()));
+        if is_invalid_key || denial.principal.is_some() {
             arrival.connection.count_refusal(arrival.version, &mut response);
         }
-        if let Some(outcome) = Outcome::of_refusal(denial.refusal)
+        let is_recorded = excess.is_none() || denial.principal.is_some();
+        if let Some(outcome) = Outcome::of_refusal(denial.refusal).filter(|_| is_recorded)
             && !self.record_denial(arrival, head, route, denial, end(arrival, &response, outcome)).await
         {
             // Without a record of the use there is no answer that depends on the key.
@@ -68,14 +71,19 @@ impl Gateway {
             Some(_) => self.journal.record_refusal(&opening, end).await,
             None => Ok(self.journal.record_unknown_key(&opening, end)),
         };
-        arrival.note(|facts| facts.is_audited = matches!(recorded, Ok(true)));
+        arrival.note(|facts| {
+            facts.is_audited = matches!(recorded, Ok(true));
+            // That of the record, where the answer is the one to too many attempts.
+            facts.outcome = denial.refusal.row().outcome;
+        });
         recorded.is_ok()
     }
 }
 
-/// Returns whether a key was presented that does not exist.
-fn is_unknown_key(denial: &Denial) -> bool {
-    denial.principal.is_none() && matches!(denial.refusal, Refusal::Unknown | Refusal::MalformedKey)
+/// Returns whether a key was presented that does not exist, or does not authenticate its caller any more.
+fn is_invalid_key(denial: &Denial) -> bool {
+    let is_session = denial.principal.as_ref().is_some_and(|principal| principal.method == AuthMethod::Session);
+    !is_session && denial.refusal.is_of_invalid_key()
 }
 
 fn end(arrival: &Arrival, response: &Response<Bytes>, outcome: Outcome) -> UseEnd {

@@ -105,22 +105,24 @@ impl OpenExchanges {
 
     /// Ends exchanges whose credentials are revoked or expire, for as long as the worker runs. `state` is the worker's.
     pub async fn end_revoked(&self, state: &State) {
-        tokio::join!(self.follow_log(), self.run_checks(state));
+        tokio::join!(self.follow_log(state), self.run_checks(state));
     }
 
-    async fn follow_log(&self) {
+    async fn follow_log(&self, state: &State) {
         let mut last = self.0.log.subscribe();
         loop {
             // Read in a statement of its own: the guard of the channel must not be held over an await, as the log would
             // wait for it with its lock held.
             let position = *last.borrow_and_update();
             self.apply_entries(position).await;
-            self.0.expire(clock::now());
+            // Ends are times of the state's clock.
+            let now = state.time(clock::now());
+            self.0.expire(now);
             tokio::select! {
                 // The registry holds the log, and with it the sender: waiting cannot fail.
                 _ = last.changed() => {}
                 () = self.0.deadline_moved.notified() => {}
-                () = sleep(self.0.time_to_deadline()) => {}
+                () = sleep(self.0.time_to_deadline(now)) => {}
             }
         }
     }
@@ -217,8 +219,8 @@ impl Registry {
         self.deadline_moved.notify_one();
     }
 
-    fn time_to_deadline(&self) -> Duration {
-        Duration::from_micros(self.deadline.get().since(clock::now())).min(MAX_SLEEP)
+    fn time_to_deadline(&self, now: Micros) -> Duration {
+        Duration::from_micros(self.deadline.get().since(now)).min(MAX_SLEEP)
     }
 
     fn request_checks(&self, ids: impl Iterator<Item = SlotId>) {

@@ -197,6 +197,14 @@ fn routes_are_checked() {
   - { name: n, path: /n, upgrade: [h2c] }
   - { name: o, path: /o, upgrade: ['HTTP/2.0'] }
   - { name: p, path: /p, upgrade: ['a, b'] }
+  - { name: q, path: '/q%' }
+  - { name: r, path: '/%72/{id}' }
+  - { name: s, path: '/s%2Ft/**' }
+  - { name: t, path: '/t;u' }
+  - { name: u, path: '/%E9' }
+  - { name: v, path: '/things:purge' }
+  - { name: w, path: '/things%3Apurge' }
+  - { name: x, path: '/%c3%a9/**', strip_prefix: '/%C3%A9' }
 ";
     let problems = problems_with(routes);
     let faults = [
@@ -214,6 +222,12 @@ fn routes_are_checked() {
         "past the gateway",
         "past the gateway",
         "not the name of a protocol",
+        "without two hexadecimal digits",
+        "needs none; write the character",
+        "no path with one matches a route",
+        "has a `;`",
+        "no UTF-8",
+        "route `v` is for the same method and path",
     ];
     assert_eq!(problems.len(), faults.len(), "{problems:#?}");
     for (problem, fault) in problems.iter().zip(faults) {
@@ -344,39 +358,6 @@ fn retries_and_bounds_of_the_upstream_are_read() {
         assert!(upstream(&format!("  retries: {{ {wrong} }}\n")).is_err(), "{wrong}");
     }
     assert!(upstream("  limits: { requests: 0 }\n").is_err());
-}
-
-#[test]
-fn networks_that_trust_everybody_are_warned_about() {
-    let warnings =
-        |addition: &str| parse(&format!("{MINIMAL}{addition}routes: [{{ name: a, path: /a }}]\n")).unwrap().warnings();
-    for fine in ["", "trusted_proxies: [10.0.0.0/8, fc00::/7, 192.0.2.7]\n"] {
-        assert_eq!(warnings(fine), Vec::<String>::new(), "{fine}");
-    }
-    for wide in ["0.0.0.0/0", "'::/0'", "128.0.0.0/1"] {
-        let told = warnings(&format!("trusted_proxies: [10.0.0.1, {wide}]\n"));
-        let network = wide.trim_matches('\'');
-        assert!(told.len() == 1 && told[0].contains(&format!("trusted_proxies has {network}")), "{told:?}");
-    }
-    let listen =
-        MINIMAL.replace("- address: 127.0.0.1:8080", "- { address: '127.0.0.1:8080', proxy_protocol: [0.0.0.0/0] }");
-    let told = parse(&listen).unwrap().warnings().join("\n");
-    assert!(told.contains("listen.proxy_protocol has 0.0.0.0/0"), "{told}");
-}
-
-#[test]
-fn fewer_connections_than_workers_are_warned_about() {
-    let warnings = |connections: &str| {
-        let upstream = MINIMAL.replace("8081]", &format!("8081]\n  connections: {{ {connections} }}"));
-        parse(&format!("{upstream}routes: [{{ name: a, path: /a }}]\nworkers: 4\n")).unwrap().warnings()
-    };
-    assert_eq!(warnings("max: 4, max_total: 4"), Vec::<String>::new());
-    for (scarce, warning) in
-        [("max: 3", "`connections.max` of the upstream `default` is 3, with 4 workers"), ("max_total: 1", "max_total")]
-    {
-        let given = warnings(scarce);
-        assert!(given.len() == 1 && given[0].contains(warning), "{given:?}");
-    }
 }
 
 /// A check that compares each endpoint with all others takes minutes.

@@ -17,7 +17,7 @@ use crate::support::{Client, Gateway, Random, Upstream, head};
 /// Requests come through a proxy, which names the client.
 const BLOCKS: &str = "
 trusted_proxies: [127.0.0.0/8]
-limits: { key: { requests: 1000000, per: 1s } }
+limits: { key: { requests: 1000000, per: 1s }, bad_keys: { requests: 1000000, per: 1s } }
 routes: [{ name: write, path: /write, permission: 'queries:write' }, { name: rest, path: '/**' }]
 ";
 

@@ -3,10 +3,11 @@
 use std::io::{Read as _, Write as _};
 use std::sync::{Arc, Condvar, Mutex};
 
+use control::admin::Operation;
 use domain::refusal::Refusal;
-use journal::audit::Outcome;
+use journal::audit::{Outcome, Record};
 
-use crate::support::{Client, Gateway, Upstream, eventually, head};
+use crate::support::{Client, Gateway, Key, Upstream, eventually, head};
 
 #[test]
 fn request_1001_of_a_full_bucket_is_refused() {
@@ -180,6 +181,67 @@ fn slots_are_given_back_after_ten_thousand_random_aborts() {
     let mut clients: Vec<Client> = (0..50).map(|_| Client::connect(gateway.address)).collect();
     assert!(clients.iter_mut().all(|client| client.get("/", &key).status == 200));
     eventually("all slots are back", || gateway.explain_in_flight(&owner) == 0);
+}
+
+/// Beyond the limit, a key that is known and refused is answered like one that does not exist, over connections that
+/// end alike; its uses are recorded all the same.
+#[test]
+fn keys_that_are_known_and_refused_are_limited_like_unknown_ones() {
+    let upstream = Upstream::start();
+    let limits = "limits: { bad_keys: { requests: 120, per: 1h, burst: 120 } }\ntrusted_proxies: [127.0.0.1]\n";
+    let gateway = Gateway::with(&[upstream.address], limits);
+    let good = gateway.key();
+    let [disabled, revoked, elsewhere, suspended] = [(); 4].map(|()| gateway.key());
+    gateway.perform(Operation::DisableKey { key: disabled.id, leaked: false });
+    gateway.revoke(&revoked);
+    let networks = serde_json::from_value(serde_json::json!({ "networks": ["10.0.0.0/8"] })).unwrap();
+    gateway.perform(Operation::SetKey { key: elsewhere.id, policy: Box::new(networks) });
+    gateway.suspend_user(&suspended);
+    let unknown = format!("legacy-{}", good.text);
+    let keys = [&unknown, &disabled.text, &revoked.text, &elsewhere.text, &suspended.text];
+    let answers = |client: &str, key: &str| {
+        let mut connection = Client::connect(gateway.address);
+        let answer = |_| {
+            let response = connection.request("GET", "/", key, &[("X-Forwarded-For", client)], b"");
+            let has_closed = response.header("connection") == Some("close");
+            if has_closed {
+                connection = Client::connect(gateway.address);
+            }
+            let problem: serde_json::Value = serde_json::from_slice(&response.body).unwrap();
+            (response.status, problem["code"].to_string(), problem["detail"].to_string(), has_closed)
+        };
+        (0..130).map(answer).collect::<Vec<_>>()
+    };
+    let each: Vec<_> =
+        keys.iter().enumerate().map(|(number, key)| answers(&format!("192.0.2.{number}"), key)).collect();
+    assert!(each[1..].iter().all(|answers| *answers == each[0]), "{each:#?}");
+    let statuses: Vec<u16> = each[0].iter().map(|(status, ..)| *status).collect();
+    assert_eq!(statuses, [vec![401; 120], vec![429; 10]].concat());
+    assert!(each[0][99].3 && !each[0][98].3, "a connection closes after a hundred refusals of any key");
+    let recorded = |key: &Key| {
+        let records = gateway.records();
+        records.iter().filter(|record| record.key_id == Some(key.id)).map(Record::uses).sum::<u64>()
+    };
+    for key in [&disabled, &revoked, &elsewhere, &suspended] {
+        eventually("all uses of the key are recorded", || recorded(key) == 130);
+    }
+    let mut client = Client::connect(gateway.address);
+    let admitted = client.request("GET", "/", &good.text, &[("X-Forwarded-For", "192.0.2.0")], b"");
+    assert_eq!(admitted.status, 200, "the same address with a good key");
+}
+
+#[test]
+fn wrong_checksum_is_told_and_needs_no_look_up() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::with(&[upstream.address], "");
+    let key = gateway.key().text;
+    let mistyped = format!("{}{}", &key[..key.len() - 1], if key.ends_with('x') { "y" } else { "x" });
+    for (key, says) in [(&*mistyped, "not a complete API key"), (&key[..20], "not valid")] {
+        let response = Client::connect(gateway.address).get("/", key);
+        let text = String::from_utf8_lossy(&response.body).into_owned();
+        assert_eq!((response.status, response.code().as_str()), (401, "invalid_token"));
+        assert!(text.contains(says), "{text}");
+    }
 }
 
 #[test]

@@ -41,6 +41,7 @@ mod config_quota;
 mod config_redis;
 mod config_session;
 mod config_shipping;
+mod config_warnings;
 mod journal;
 mod key_policy;
 mod offline_keys;

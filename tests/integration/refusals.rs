@@ -17,9 +17,9 @@ use crate::support::gateway::Key;
 use crate::support::redis::Redis;
 use crate::support::{Client, Gateway, Upstream, eventually, head, lenient, over_http2, until};
 
-/// One request an hour, and a route whose permission no user has.
+/// One request an hour, as many attempts with invalid keys as anybody makes, and a route whose permission no user has.
 const BLOCKS: &str = "
-limits: { key: { requests: 1, per: 1h, burst: 1 } }
+limits: { key: { requests: 1, per: 1h, burst: 1 }, bad_keys: { requests: 1000000, per: 1s } }
 routes: [{ name: admin, path: /admin, permission: 'admin:all' }, { name: rest, path: '/**' }]
 ";
 

@@ -9,7 +9,8 @@ use crate::support::{Client, Gateway, SetOnDrop, Upstream, head};
 #[test]
 fn revoked_key_is_refused_at_once_under_load() {
     let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], "limits: { key: { requests: 1000000, per: 1s } }");
+    let limits = "limits: { key: { requests: 1000000, per: 1s }, bad_keys: { requests: 1000000, per: 1s } }";
+    let gateway = Gateway::with(&[upstream.address], limits);
     let user = gateway.key();
     let keys: Vec<_> = (0..1000).map(|_| gateway.another_key(&user)).collect();
     let stop = AtomicBool::new(false);

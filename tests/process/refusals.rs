@@ -18,7 +18,7 @@ const GOOD_PAUSE: Duration = Duration::from_millis(200);
 /// The slots of the full organization are held for as long as the loops run.
 const BLOCKS: &str = "
 timeouts: { lame_duck: 0s, response_idle: 2h, exchange: 2h }
-limits: { key: { requests: 1, per: 1h, burst: 1 }, org: { concurrent: 2 } }
+limits: { key: { requests: 1, per: 1h, burst: 1 }, org: { concurrent: 2 }, bad_keys: { requests: 1000000, per: 1s } }
 routes: [{ name: admin, path: /admin, permission: 'admin:all' }, { name: rest, path: '/**' }]
 ";
 

@@ -2,12 +2,14 @@
 //!
 //! - Unknown input is refused and named, never ignored: a misspelt parameter must not count as an absent one.
 
+use std::collections::HashSet;
+use std::fmt;
 use std::str::FromStr;
 
 use http::StatusCode;
 use http::header::CONTENT_TYPE;
 use percent_encoding::percent_decode_str;
-use serde::de::{DeserializeOwned, Error as _};
+use serde::de::{DeserializeOwned, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
 
 use crate::management::UseFilter;
@@ -142,7 +144,68 @@ pub(crate) fn body<T: DeserializeOwned>(request: &ControlRequest) -> Result<T, I
     if request.body.trim_ascii_start().first() != Some(&b'{') {
         return Err(InputError::Body("it is not a JSON object".into()));
     }
-    serde_json::from_slice(&request.body).map_err(|error| InputError::Body(error.to_string()))
+    let invalid = |error: serde_json::Error| InputError::Body(error.to_string());
+    serde_json::from_slice::<Distinct>(&request.body).map_err(invalid)?;
+    serde_json::from_slice(&request.body).map_err(invalid)
+}
+
+/// JSON in which no object has a member twice. A map would take the last one: of `{"a":"1","a":null}` neither the
+/// sender nor the audit would know which was meant (RFC 8259, section 4).
+struct Distinct;
+
+impl<'de> Deserialize<'de> for Distinct {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_any(Self)
+    }
+}
+
+impl<'de> Visitor<'de> for Distinct {
+    type Value = Self;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a value")
+    }
+
+    fn visit_unit<E>(self) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_bool<E>(self, _: bool) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_i64<E>(self, _: i64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_u64<E>(self, _: u64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_f64<E>(self, _: f64) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_str<E>(self, _: &str) -> Result<Self, E> {
+        Ok(self)
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self, A::Error> {
+        while items.next_element::<Self>()?.is_some() {}
+        Ok(self)
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self, A::Error> {
+        let mut names = HashSet::new();
+        while let Some(name) = members.next_key::<String>()? {
+            if names.contains(&name) {
+                return Err(A::Error::custom(format_args!("member `{name}` is there twice")));
+            }
+            names.insert(name);
+            members.next_value::<Self>()?;
+        }
+        Ok(self)
+    }
 }
 
 /// Returns `true` if there is one `Content-Type`, for JSON. JSON is UTF-8 with or without a parameter (RFC 8259,
@@ -160,6 +223,15 @@ fn is_json(request: &ControlRequest) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn member_that_is_there_twice_is_refused_at_every_depth() {
+        let read = |text| serde_json::from_str::<Distinct>(text).map(|_| ()).map_err(|error| error.to_string());
+        assert_eq!(read(r#"{"a":{"b":[1,-1,1.5,null,true,"x",{}]},"b":{"a":0}}"#), Ok(()));
+        for text in [r#"{"a":"1","a":null}"#, r#"{"t":{"a":1,"a":1}}"#, r#"[{"a":1,"\u0061":1}]"#] {
+            assert!(read(text).unwrap_err().contains("`a` is there twice"), "{text}");
+        }
+    }
 
     #[test]
     fn whole_seconds_are_integers_of_json_schema() {

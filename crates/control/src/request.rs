@@ -10,8 +10,8 @@ use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use uuid::Uuid;
 
-use crate::management::ClientInfo;
-use domain::clock::{self, Micros};
+use crate::management::{ClientInfo, Management};
+use domain::clock::Micros;
 use domain::identity::Peer;
 use domain::session::{self, AmbiguousCookie, TokenDigest};
 use edge::forward::{Client, TrustedProxies};
@@ -94,21 +94,29 @@ impl ControlRequest {
         peer: &Peer,
         trusted: &TrustedProxies,
         request: Request<Incoming>,
+        management: &Management,
     ) -> Result<Self, ReadError> {
         let (head, body) = request.into_parts();
         let reading = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY).collect());
         let body = reading.await.map_err(|_| ReadError::TimedOut)?.map_err(|_| ReadError::Body)?.to_bytes();
-        Ok(Self::new(base, id, peer, trusted, head, body))
+        Ok(Self::new(base, (id, management.now()), peer, trusted, head, body))
     }
 
-    fn new(base: &str, id: Uuid, peer: &Peer, trusted: &TrustedProxies, head: Parts, body: Bytes) -> Self {
+    fn new(
+        base: &str,
+        (id, now): (Uuid, Micros),
+        peer: &Peer,
+        trusted: &TrustedProxies,
+        head: Parts,
+        body: Bytes,
+    ) -> Self {
         let agent = head.headers.get(USER_AGENT).map(|agent| String::from_utf8_lossy(agent.as_bytes()));
         let user_agent = agent.map(|agent| agent.chars().take(USER_AGENT_LENGTH).collect());
         let client = Client::find(peer, &head.headers, trusted);
         let path = head.uri.path().strip_prefix(base).unwrap_or_default();
         Self {
             id,
-            now: clock::now(),
+            now,
             method: head.method,
             path: path.strip_prefix('/').unwrap_or(path).to_owned(),
             query: parse_form(head.uri.query().unwrap_or_default().as_bytes()),
@@ -164,6 +172,11 @@ impl Form {
     /// The first field with this name, trimmed; empty when there is none.
     pub(crate) fn field(&self, name: &str) -> &str {
         first(&self.0, name).unwrap_or_default().trim()
+    }
+
+    /// Returns whether the form has a field with this name.
+    pub(crate) fn has_field(&self, name: &str) -> bool {
+        first(&self.0, name).is_some()
     }
 
     /// The fields with this name, trimmed, in their order.

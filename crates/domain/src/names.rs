@@ -95,6 +95,11 @@ pub fn validate_email(text: &str) -> Result<String, InvalidEmail> {
     }
 }
 
+/// The handle of a user, an email address or the name of a service, as its record has it, from any spelling.
+pub fn normalize_handle(text: &str) -> String {
+    text.trim().to_lowercase()
+}
+
 /// The look of a name: equal for names that look the same, and never shown. It is the skeleton of Unicode
 /// Technical Standard #39, section 4, without invisible characters, and with one space for each row of white
 /// space. Upper and lower case differ: see [`looks`].

@@ -3,8 +3,8 @@
 //! A row holds all that a refusal means outside of the decision itself: the response, the audit outcome, the metrics
 //! and the value on the wire to Redis. To add a refusal, add its row; then return it where the request is refused.
 //!
-//! - Unknown, malformed, revoked and replaced keys get the same answer, so that a caller cannot probe for keys. The
-//!   audit record and the metrics tell them apart.
+//! - Unknown keys, and known ones that are not valid, get the same answer, so that a caller cannot probe for keys. The
+//!   audit record and the metrics tell them apart. Only a wrong checksum is told, which needs no look-up.
 
 mod row;
 
@@ -12,7 +12,8 @@ use crate::identity::AuthMethod;
 
 pub use row::{Answer, Limit, Row};
 use row::{
-    INSUFFICIENT_SCOPE, REALM, SESSION_ENDED, answer, invalid_key, invalid_request, quota_exceeded, row, row_of,
+    INSUFFICIENT_SCOPE, REALM, SESSION_ENDED, answer, invalid_key, invalid_key_with, invalid_request, quota_exceeded,
+    row, row_of,
 };
 
 /// Declares [`Refusal`] and its table from the rows below.
@@ -63,7 +64,10 @@ refusals! {
     /// No key has this digest.
     Unknown => Row { outcome: Some("unknown"), auth_result: Some("unknown"), redis_code: Some(1), ..invalid_key() };
     /// The credential cannot be a key: its length, its characters or its checksum are wrong.
-    MalformedKey => Row { outcome: Some("unknown"), auth_result: Some("malformed"), ..invalid_key() };
+    MalformedKey => Row {
+        outcome: Some("unknown"), auth_result: Some("malformed"),
+        ..invalid_key_with("This is not a complete API key. Check that all of its characters were copied.")
+    };
     /// The key was revoked.
     Revoked => Row { outcome: Some("revoked"), auth_result: Some("revoked"), redis_code: Some(2), ..invalid_key() };
     /// The secret was replaced by a rotation and its overlap is over.
@@ -247,6 +251,26 @@ impl Refusal {
         }
     }
 
+    /// True for a refusal of a key that does not exist, or does not authenticate its caller.
+    pub fn is_of_invalid_key(self) -> bool {
+        use Refusal::{
+            AddressRefused, Expired, KeyDisabled, KeyExpired, MalformedKey, Revoked, Unknown, UserRemoved,
+            UserSuspended,
+        };
+        matches!(
+            self,
+            Unknown
+                | MalformedKey
+                | Revoked
+                | Expired
+                | UserRemoved
+                | UserSuspended
+                | KeyExpired
+                | KeyDisabled
+                | AddressRefused
+        )
+    }
+
     /// True for a refusal by the state that tells who the caller is: the key or session itself is good.
     pub fn is_of_authenticated_caller(self) -> bool {
         use Refusal::{Forbidden, KeyTooManyInFlight, NotFound, OrgSuspended, RateLimited, TooManyInFlight};
@@ -341,6 +365,17 @@ mod tests {
         assert_eq!((answer.status.as_u16(), answer.code, answer.challenge), (401, "invalid_session", Some(REALM)));
         let [session, key] = [AuthMethod::Session, AuthMethod::ApiKey].map(|method| RateLimited.answer(method));
         assert_eq!((session.status, session.code), (key.status, key.code));
+    }
+
+    #[test]
+    fn refusals_of_invalid_keys_have_one_answer_but_for_a_wrong_checksum() {
+        let invalid: Vec<Refusal> =
+            Refusal::ALL.iter().copied().filter(|refusal| refusal.is_of_invalid_key()).collect();
+        assert_eq!(invalid, refusals_with(|row| row.answer.code == "invalid_token"));
+        for refusal in invalid {
+            let answers = [refusal, Refusal::Unknown].map(|refusal| refusal.row().answer.detail);
+            assert_eq!(answers[0] == answers[1], refusal != Refusal::MalformedKey, "{refusal:?}");
+        }
     }
 
     #[test]

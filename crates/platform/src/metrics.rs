@@ -130,6 +130,7 @@ const SHIP_LAG_RECORDS: &str = "Lines of the audit journal that a sink has not t
 const SHIP_LAG_SECONDS: &str = "Age of the oldest line of the audit journal that a sink has not taken";
 const REPLICAS: &str = "Replicas in step, of the Redis primary that has the fewest";
 const REPLICA_LAG: &str = "Bytes that the slowest replica of Redis has not confirmed";
+const CLOCK_AHEAD: &str = "Seconds by which the clock of a Redis primary is ahead of this machine's";
 const EVICTS: &str = "1 when the eviction policy of a Redis primary allows it to delete records";
 
 impl Metrics {
@@ -176,13 +177,16 @@ impl Metrics {
     }
 
     /// Shows the replicas of Redis, the bytes by which they are behind, and 1 if a primary may evict: `redis_replicas`,
-    /// `redis_replica_lag_bytes`, `redis_evicts`. They are not shown while they are unknown. To be called once.
-    pub fn show_replication(&self, read: impl Fn() -> Option<[f64; 3]> + Clone + Send + Sync + 'static) {
+    /// `redis_replica_lag_bytes`, `redis_evicts`; and the seconds by which its clock is ahead of this machine's:
+    /// `redis_clock_ahead_seconds`. They are not shown while they are unknown. To be called once.
+    pub fn show_replication(&self, read: impl Fn() -> Option<[f64; 4]> + Clone + Send + Sync + 'static) {
         let lag = read.clone();
         let evicts = read.clone();
+        let clock = read.clone();
         self.show_number("redis_replicas", REPLICAS, None, move || read().map(|[replicas, ..]| replicas));
-        self.show_number("redis_replica_lag_bytes", REPLICA_LAG, None, move || lag().map(|[_, bytes, _]| bytes));
-        self.show_number("redis_evicts", EVICTS, None, move || evicts().map(|[.., evicts]| evicts));
+        self.show_number("redis_replica_lag_bytes", REPLICA_LAG, None, move || lag().map(|[_, bytes, ..]| bytes));
+        self.show_number("redis_evicts", EVICTS, None, move || evicts().map(|[_, _, evicts, _]| evicts));
+        self.show_number("redis_clock_ahead_seconds", CLOCK_AHEAD, None, move || clock().map(|[.., ahead]| ahead));
     }
 
     /// Shows the lag of the audit's sinks: `audit_ship_lag_records{sink}`,

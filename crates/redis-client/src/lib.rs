@@ -42,7 +42,7 @@ pub use hash_slots::hash_slot;
 pub use inspect::describe_servers;
 pub use inspect::{InspectedServer, ServerDescription};
 pub use redis_client::RedisClient;
-pub use replication_watch::{ReplicationStatus, watch_replication};
+pub use replication_watch::{MAX_CLOCK_DIFFERENCE, ReplicationStatus, watch_replication};
 pub use resp::PackedCommand;
 pub use script::Script;
 pub use sent_command::SentCommand;

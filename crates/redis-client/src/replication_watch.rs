@@ -1,11 +1,13 @@
-//! Replicas of the primaries, how far they are behind, and the eviction policy, which an operator may change at any
-//! time: looked at in the background, for the metrics and the log.
+//! Replicas of the primaries, how far they are behind, their clocks, and the eviction policy, which an operator may
+//! change at any time: looked at in the background, for the metrics, the log, and what goes by the clock of the
+//! servers.
 //!
 //! - One look asks each server that a link of this process leads to, in two small commands each.
 //! - While no primary answers, nothing is known.
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -20,7 +22,11 @@ const INTERVAL: Duration = Duration::from_secs(5);
 /// Interval until the first server has answered.
 const FIRST_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Replicas and eviction of the primaries, at the last look.
+/// Difference of clocks, in microseconds, beyond which this process ends and accepts nothing of others by its own: a
+/// minute. Clocks that are synchronized differ by less than a second.
+pub const MAX_CLOCK_DIFFERENCE: u64 = 60_000_000;
+
+/// Replicas, eviction and clocks of the primaries, at the last look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplicationStatus {
     /// Replicas in step, of the primary that has the fewest.
@@ -29,6 +35,15 @@ pub struct ReplicationStatus {
     pub lag_bytes: u64,
     /// True when a primary may evict records.
     pub evicts: bool,
+    /// Microseconds by which the clock of a primary is ahead of that of this process, of the one that differs most.
+    pub clock_ahead: i64,
+}
+
+impl ReplicationStatus {
+    /// Returns whether the clocks of this process and of the primaries agree to a minute.
+    pub fn clocks_agree(&self) -> bool {
+        self.clock_ahead.unsigned_abs() <= MAX_CLOCK_DIFFERENCE
+    }
 }
 
 /// Looks again and again, for as long as the task lives.
@@ -40,9 +55,15 @@ pub async fn watch_replication(client: Arc<ClientShared>) {
         found.iter().for_each(|look| note_eviction(look, &mut evicting));
         // A replica evicts nothing by itself: its primary sends it what was evicted.
         let evicts = found.iter().any(|look| look.replication.is_primary && look.eviction.is_some());
+        let primaries = found.iter().filter(|look| look.replication.is_primary);
+        let clocks: Vec<i64> = primaries.map(|look| look.clock_ahead).collect();
         let replications: Vec<Replication> = found.into_iter().map(|look| look.replication).collect();
-        let status = summarize(&replications, evicts);
-        *client.last_replication.lock() = status;
+        let status = summarize(&replications, evicts, &clocks);
+        let last = std::mem::replace(&mut *client.last_replication.lock(), status);
+        note_clocks(last, status);
+        if let Some(ahead) = median(clocks) {
+            client.clock_ahead.store(ahead, Ordering::Relaxed);
+        }
         sleep(if status.is_some() { INTERVAL } else { FIRST_INTERVAL }).await;
     }
 }
@@ -55,14 +76,40 @@ struct Look {
     replication: Replication,
     /// Present when it may evict records.
     eviction: Option<Unsuitable>,
+    clock_ahead: i64,
 }
 
 /// Looks at one server; none when it does not answer.
 async fn look(run_id: Arc<str>, client: &Arc<ClientShared>) -> Option<Look> {
     let server = Server::new(Arc::clone(&run_id), Arc::clone(client));
     let status = server.status().await.ok()?;
-    let eviction = server.check_eviction().await.ok()?;
-    Some(Look { run_id, server: server.to_string(), replication: status.replication, eviction: eviction.err() })
+    let (eviction, clock_ahead) = server.check_settings().await.ok()?;
+    let eviction = eviction.err();
+    Some(Look { run_id, server: server.to_string(), replication: status.replication, eviction, clock_ahead })
+}
+
+/// Logs once that the clocks do not agree, and once that they do again.
+#[allow(clippy::cast_precision_loss, reason = "a number for people")]
+fn note_clocks(last: Option<ReplicationStatus>, status: Option<ReplicationStatus>) {
+    let Some(status) = status else { return };
+    let agreed = last.is_none_or(|last| last.clocks_agree());
+    let seconds = status.clock_ahead as f64 / 1e6;
+    let agree = status.clocks_agree();
+    if agreed && !agree {
+        tracing::error!(
+            seconds,
+            "the clock of Redis is ahead of this machine's by these seconds, more than a minute; synchronize both by \
+             NTP. Requests are decided by the clock of Redis. This gateway disables no unused keys meanwhile"
+        );
+    } else if agree && !agreed {
+        tracing::info!(seconds, "the clocks of Redis and of this machine agree again");
+    }
+}
+
+/// The median; none of nothing.
+fn median(mut clocks: Vec<i64>) -> Option<i64> {
+    clocks.sort_unstable();
+    clocks.get(clocks.len() / 2).copied()
 }
 
 /// Logs once that a server began to evict records, and once that it ended. `evicting` has the servers that do.
@@ -81,8 +128,8 @@ fn note_eviction(look: &Look, evicting: &mut HashSet<Arc<str>>) {
     }
 }
 
-/// The fewest replicas, and the largest lag, of all primaries.
-fn summarize(servers: &[Replication], evicts: bool) -> Option<ReplicationStatus> {
+/// The fewest replicas, the largest lag, and the largest difference of clocks, of all primaries.
+fn summarize(servers: &[Replication], evicts: bool, clocks: &[i64]) -> Option<ReplicationStatus> {
     let primaries = || servers.iter().filter(|server| server.is_primary);
     // A replica that has confirmed nothing is not in step: it still loads.
     let in_step = |primary: &Replication| primary.replicas.iter().filter(|offset| **offset > 0).count() as u64;
@@ -91,7 +138,9 @@ fn summarize(servers: &[Replication], evicts: bool) -> Option<ReplicationStatus>
         slowest.map_or(0, |offset| primary.offset.saturating_sub(*offset))
     };
     let replicas = primaries().map(in_step).min()?;
-    Some(ReplicationStatus { replicas, lag_bytes: primaries().map(lag).max().unwrap_or(0), evicts })
+    let lag_bytes = primaries().map(lag).max().unwrap_or(0);
+    let clock_ahead = clocks.iter().copied().max_by_key(|ahead| ahead.unsigned_abs()).unwrap_or(0);
+    Some(ReplicationStatus { replicas, lag_bytes, evicts, clock_ahead })
 }
 
 #[cfg(test)]
@@ -105,11 +154,20 @@ mod tests {
     #[test]
     fn fewest_replicas_and_largest_lag_count() {
         let status =
-            |servers: &[Replication]| summarize(servers, false).map(|status| (status.replicas, status.lag_bytes));
+            |servers: &[Replication]| summarize(servers, false, &[]).map(|status| (status.replicas, status.lag_bytes));
         assert_eq!(status(&[]), None);
         assert_eq!(status(&[Replication { is_primary: false, ..primary(9, &[9]) }]), None, "a replica says nothing");
         assert_eq!(status(&[primary(100, &[])]), Some((0, 0)));
         assert_eq!(status(&[primary(100, &[90, 100, 0])]), Some((2, 10)), "one is not in step yet");
         assert_eq!(status(&[primary(100, &[100, 100]), primary(50, &[20])]), Some((1, 30)));
+    }
+
+    #[test]
+    fn clock_that_differs_most_counts_and_the_median_is_gone_by() {
+        let worst = |clocks: &[i64]| summarize(&[primary(1, &[])], false, clocks).unwrap();
+        assert!(worst(&[]).clocks_agree() && worst(&[-60_000_000, 3]).clocks_agree());
+        assert!(!worst(&[3, -60_000_001, 60_000_000]).clocks_agree());
+        assert_eq!(median(vec![9_000_000_000, -3, 5]), Some(5), "one server of three is wrong");
+        assert_eq!(median(Vec::new()), None);
     }
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use domain::clock;
 use redis::{FromRedisValue as _, RedisError, Value, cmd};
 use tokio::time::timeout;
 
@@ -79,15 +80,20 @@ impl Server {
         Ok(ServerStatus { replication, owned: Some(owned) })
     }
 
-    /// Asks the server for its eviction policy, which may be changed while it runs; the inner result says whether it is
-    /// suitable.
+    /// Asks the server for its eviction policy, which may be changed while it runs, and for its clock. The inner result
+    /// says whether the policy is suitable; beside it are the microseconds by which the server's clock is ahead of that
+    /// of this process.
     ///
     /// # Errors
     /// [`CommandError`] when it does not answer, or no link leads there any more.
-    pub(crate) async fn check_eviction(&self) -> Result<Result<(), Unsuitable>, CommandError> {
+    pub(crate) async fn check_settings(&self) -> Result<(Result<(), Unsuitable>, i64), CommandError> {
         let links = self.shared.live_links().links_to(&self.run_id);
-        let info = cmd("INFO").arg("memory").clone().into();
-        Ok(read_info(self.send(&links, &[info]).await?.into_iter().next())?.check_eviction())
+        let info = cmd("INFO").arg("server").arg("memory").clone().into();
+        let asked = clock::now();
+        let info = read_info(self.send(&links, &[info]).await?.into_iter().next())?;
+        let between = asked.0.midpoint(clock::now().0);
+        let ahead = info.clock().map_or(0, |theirs| theirs.cast_signed().saturating_sub(between.cast_signed()));
+        Ok((info.check_eviction(), ahead))
     }
 
     /// Runs commands in one round trip, and returns the reply of each with the state of replication afterwards. The

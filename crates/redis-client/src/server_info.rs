@@ -87,6 +87,11 @@ impl ServerInfo {
         }
     }
 
+    /// The server's clock, in microseconds since the Unix epoch.
+    pub(super) fn clock(&self) -> Option<u64> {
+        self.field("server_time_usec").parse().ok()
+    }
+
     /// The id of the server process.
     pub(super) fn run_id(&self) -> &str {
         self.field("run_id")

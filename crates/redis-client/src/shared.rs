@@ -1,7 +1,7 @@
 //! State that the clients of all threads share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -17,6 +17,9 @@ use platform::tls;
 /// work leaves it alone. Its heartbeat asks again sooner, also without requests.
 const OUT_OF_MEMORY_FOR: Duration = Duration::from_secs(1);
 
+/// Microseconds by which clocks may differ that are synchronized.
+const CLOCK_TOLERANCE: u64 = 1_000_000;
+
 /// Settings and observations that the clients of all threads share.
 pub struct ClientShared {
     pub(super) settings: ConnectionSettings,
@@ -31,6 +34,9 @@ pub struct ClientShared {
     /// Replicas of the primaries at the last look, which the thread that renders the metrics reads; none while no
     /// primary answers.
     pub(super) last_replication: Mutex<Option<ReplicationStatus>>,
+    /// Microseconds by which the servers' clock is ahead of that of this process: the median of the primaries at the
+    /// last look.
+    pub(super) clock_ahead: AtomicI64,
     /// True once the warning of replicas that no change waits for was logged.
     warned_of_replicas: AtomicBool,
     /// Steady time at which a server last refused a write because its memory is full; 0 before the first time.
@@ -51,6 +57,7 @@ impl ClientShared {
             failovers: Arc::default(),
             live_links: Arc::new(LiveLinks::new()),
             last_replication: Mutex::default(),
+            clock_ahead: AtomicI64::new(0),
             warned_of_replicas: AtomicBool::new(false),
             out_of_memory: AtomicU64::new(0),
         })
@@ -75,6 +82,14 @@ impl ClientShared {
     /// Replicas of the primaries at the last look; none while no primary answers.
     pub fn replication(&self) -> Option<ReplicationStatus> {
         *self.last_replication.lock()
+    }
+
+    /// A time of this process by the clock of the servers. Differences of less than a second are left alone: those of
+    /// clocks that are synchronized.
+    pub fn server_time(&self, time: Micros) -> Micros {
+        let ahead = self.clock_ahead.load(Ordering::Relaxed);
+        let differs = ahead.unsigned_abs() > CLOCK_TOLERANCE;
+        if differs { Micros(time.0.saturating_add_signed(ahead)) } else { time }
     }
 
     /// Changes whenever the topology may have changed.

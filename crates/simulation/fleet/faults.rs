@@ -6,6 +6,7 @@ use journal::audit::Durability;
 use super::checks::audit::Death;
 use super::event::Event;
 use super::trace::{Entry, NONE};
+use super::withdrawal::withdrawal;
 use super::world::{CALM, World};
 
 /// A kind of fault.
@@ -207,10 +208,8 @@ impl World {
             let lost = uses(server.field(&key.record, b"live")) - uses(server.replica_field(&key.record, b"live"));
             self.checks.bucket.forgive(number, lost as u64);
             self.counts.lost_uses += lost as u64;
-            let is_revoked = |field: Option<&super::database::Bytes>| field.is_some();
-            if is_revoked(server.field(&key.record, b"revoked"))
-                && !is_revoked(server.replica_field(&key.record, b"revoked"))
-            {
+            let field = withdrawal(number)[0].0;
+            if server.field(&key.record, field).is_some() && server.replica_field(&key.record, field).is_none() {
                 self.counts.lost_revocations += u64::from(self.checks.revocation.undo(number));
             }
         }

@@ -19,6 +19,8 @@ use super::subjects::Subject;
 
 /// Time-out of a decision.
 pub const DEADLINE: u64 = 50_000;
+/// Microseconds by which the clocks of gateways are apart: they are up to a year off.
+pub const YEAR: u64 = 365 * 24 * 3600 * 1_000_000;
 
 /// Link of a gateway to the primary of a shard.
 #[derive(Clone, Default)]

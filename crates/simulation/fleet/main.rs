@@ -39,6 +39,7 @@ mod replies;
 mod report;
 mod requests;
 mod revocations;
+mod withdrawal;
 mod server_faults;
 mod shard;
 mod ship;

@@ -10,6 +10,7 @@ use super::event::{Answer, Call, Command, Event, Pending, Process};
 use super::gateway::DEADLINE;
 use super::shard::Shard;
 use super::subjects::Subject;
+use super::withdrawal::{log_entry, withdrawal};
 use super::world::World;
 
 /// Late replies in a row that open the breaker, as in `crates/redis-client/src/link.rs`.
@@ -132,7 +133,9 @@ impl World {
                 let live = shard.field(&directory_key.record, b"live").cloned().unwrap();
                 let version = self.chance.next().to_le_bytes();
                 let new = [&version[..], &live[8..]].concat();
-                shard.write(Write::set(&directory_key.record, b"revoked", b"1"), now);
+                for (field, value) in withdrawal(*key) {
+                    shard.write(Write::set(&directory_key.record, field, value.as_bytes()), now);
+                }
                 shard.write(Write::set(&directory_key.record, b"live", &new), now);
                 wait(shard, *durable, now)
             }
@@ -141,7 +144,7 @@ impl World {
                 let last: u64 = last.map_or(0, |text| String::from_utf8_lossy(text).parse().unwrap());
                 let next = (last + 1).to_string();
                 let token = self.chance.next();
-                let entry = format!("{token:x} key {}", self.directory.keys[*key].id.as_str());
+                let entry = format!("{token:x} {}", log_entry(*key, self.directory.keys[*key].id));
                 shard.write(Write::set(&self.log_record, next.as_bytes(), entry.as_bytes()), now);
                 shard.write(Write::set(&self.log_record, b"last", next.as_bytes()), now);
                 wait(shard, *durable, now)

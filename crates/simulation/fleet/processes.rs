@@ -2,7 +2,7 @@
 
 use super::checks::audit::Death;
 use super::event::{Event, Pending, Process};
-use super::gateway::Gateway;
+use super::gateway::{Gateway, YEAR};
 use super::requests::Request;
 use super::trace::NONE;
 use super::world::World;
@@ -92,7 +92,7 @@ impl World {
         if old.is_lost {
             disk = self.new_disk();
         }
-        let offset = 1_000_000_000 + self.chance.below(1_000_000_000);
+        let offset = self.chance.below(YEAR) + 1_000_000_000;
         let drift = i64::try_from(self.chance.below(200)).unwrap() - 100;
         let cut_until = std::mem::take(&mut self.gateways[number].cut_until);
         let mut gateway =

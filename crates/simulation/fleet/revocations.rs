@@ -17,6 +17,7 @@ use state::redis::{
 use super::event::{Call, Event, Pending, Process};
 use super::lua::Script;
 use super::trace::{Entry, NONE};
+use super::withdrawal::{revocation, withdrawal};
 use super::world::World;
 
 /// Pause of an operator, or a program, before a change that failed is tried again.
@@ -158,9 +159,8 @@ impl World {
     /// A gateway keeps the revocation that it has made.
     fn keep(&mut self, process: Process, key: usize) {
         if self.product.keeps_revocations {
-            self.gateways[process.gateway]
-                .kept
-                .add(Revocation::Key { key: self.directory.keys[key].id, at: Micros(1) });
+            let kept = revocation(key, self.directory.keys[key].id);
+            self.gateways[process.gateway].kept.add(kept);
         }
         self.note_kept(process, key);
     }
@@ -212,7 +212,7 @@ impl World {
         let last = *gateway.log.subscribe().borrow();
         let before = std::mem::replace(&mut gateway.obeyed, last);
         for entry in gateway.log.range(before, last) {
-            if let RevocationEntry::Key(key) = entry {
+            if let RevocationEntry::Key(key) | RevocationEntry::Policy { key, disabled: true, .. } = entry {
                 let key = self.directory.key_of(key);
                 self.note_kept(process, key);
                 self.terminate(process, key);
@@ -252,7 +252,8 @@ impl World {
             let is_kept = gateway.kept.has_key(directory_key.id);
             let is_reachable =
                 gateway.links[shard].is_up && gateway.cut_until[shard] <= self.now && self.shards[shard].is_alive;
-            if is_kept || is_reachable && self.shards[shard].field(&directory_key.record, b"revoked").is_some() {
+            let field = withdrawal(key)[0].0;
+            if is_kept || is_reachable && self.shards[shard].field(&directory_key.record, field).is_some() {
                 self.terminate(process, key);
             }
         }
@@ -287,7 +288,7 @@ impl World {
             .kept
             .confirm(kept, &Replication { history, is_primary: true, ..Default::default() });
         for kept in kept {
-            if let Revocation::Key { key, .. } = &*kept.revocation {
+            if let Revocation::Key { key, .. } | Revocation::Disabled { key, .. } = &*kept.revocation {
                 let key = self.directory.key_of(*key);
                 self.note("revocation asserted", process.gateway, key, shard);
             }

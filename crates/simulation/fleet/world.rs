@@ -10,7 +10,7 @@ use super::checks::{Checks, Violation};
 use super::directory::Directory;
 use super::disk::Disk;
 use super::event::{Command, Event, Process, Queue};
-use super::gateway::Gateway;
+use super::gateway::{Gateway, YEAR};
 use super::lua::Scripts;
 use super::options::Options;
 use super::product::Product;
@@ -136,7 +136,7 @@ impl World {
         world.seed_records();
         for gateway in 0..world.options.gateways {
             let at = world.chance.below(2_000_000);
-            let offset = world.chance.below(1_000_000_000) + 1_000_000_000;
+            let offset = world.chance.below(YEAR) + 1_000_000_000;
             let drift = i64::try_from(world.chance.below(200)).unwrap() - 100;
             let process = Process { gateway, start: 0 };
             let shards = world.options.shards;

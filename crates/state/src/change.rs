@@ -198,10 +198,9 @@ impl Change {
             Self::ByPerson { change, .. }
             | Self::ByActor { change, .. }
             | Self::ByFederation { change, .. }
-            | Self::IfMatch { change, .. } => change.withdraws(),
-            // It adds the record of its request.
-            Self::Once { .. }
-            | Self::CreateOrg(_)
+            | Self::IfMatch { change, .. }
+            | Self::Once { change, .. } => change.withdraws(),
+            Self::CreateOrg(_)
             | Self::CreateUser(_)
             | Self::CreateKey { .. }
             | Self::RotateKey { .. }

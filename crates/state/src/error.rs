@@ -85,6 +85,12 @@ pub enum ChangeError {
     /// The key was disabled by the operator, and the change would enable it.
     #[error("key {0} was disabled by the operator")]
     DisabledByOperator(KeyId),
+    /// The user was suspended by the operator, and the change would resume it.
+    #[error("user {0} was suspended by the operator")]
+    SuspendedByOperator(UserId),
+    /// The organization is suspended, and a session or a token of it would create something.
+    #[error("organization {0} is suspended")]
+    OrgSuspended(OrgId),
     /// The key's last rotation is not the one that the change depends on.
     #[error("key {key} was rotated meanwhile")]
     Rotated {
@@ -158,6 +164,14 @@ pub enum ChangeError {
     /// Another process has the state now. The change was not made.
     #[error("another process has the state now")]
     HandedOver,
+}
+
+impl ChangeError {
+    /// The clock by which the change was decided is not that of the server: nothing was changed, and it may be tried
+    /// again.
+    pub(crate) fn clock_differs() -> Self {
+        Self::Unavailable(StorageError::Redis(Unavailable::TimedOut))
+    }
 }
 
 /// Failure of the storage under the state.

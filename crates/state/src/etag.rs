@@ -31,6 +31,11 @@ pub struct ETag([u8; LENGTH]);
 pub struct InvalidETag;
 
 impl ETag {
+    /// The tag of an answer that shows a record with what is derived from others: the status of a key, for one.
+    pub fn of_answer(answer: &impl Serialize) -> Self {
+        Self::of("answer", answer)
+    }
+
     /// The tag of a record of this kind.
     fn of(kind: &str, record: &impl Serialize) -> Self {
         let record = serde_json::to_vec(record).expect("a record is texts, numbers, and lists and maps of them");

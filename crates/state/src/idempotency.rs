@@ -4,8 +4,9 @@
 //!   or neither.
 //! - A record lives until [`IdempotentRequest::expires`]. Records are no part of an export: an import into another
 //!   state begins without any.
-//! - A change with a record adds to the state. On a full disk, with Redis out of memory, and beyond the bound of its
-//!   token it is refused, also one that withdraws something: repeated without a key, it is made.
+//! - A record is never the reason to refuse a change that withdraws something. With Redis out of memory its record is
+//!   written all the same; on a full disk, and beyond the bound of its token, the change is made without a record.
+//!   Other changes are refused then.
 
 use std::fmt;
 
@@ -106,6 +107,29 @@ impl Change {
         }
     }
 
+    /// Returns whether it has the record of a request.
+    pub(super) fn has_record(&self) -> bool {
+        match self {
+            Self::ByPerson { change, .. } | Self::ByActor { change, .. } | Self::IfMatch { change, .. } => {
+                change.has_record()
+            }
+            change => matches!(change, Self::Once { .. }),
+        }
+    }
+
+    /// The same change without the record of its request.
+    #[must_use]
+    pub(super) fn without_record(self) -> Self {
+        let inner = |change: Box<Self>| Box::new(change.without_record());
+        match self {
+            Self::ByPerson { person, change } => Self::ByPerson { person, change: inner(change) },
+            Self::ByActor { actor, change } => Self::ByActor { actor, change: inner(change) },
+            Self::IfMatch { etag, change } => Self::IfMatch { etag, change: inner(change) },
+            Self::Once { change, .. } => *change,
+            change => change,
+        }
+    }
+
     /// Returns whether it is a change of an organization, a user, a key, a federation rule or a management token, and
     /// not one of sessions.
     pub(super) fn is_of_records(&self) -> bool {
@@ -175,14 +199,16 @@ mod tests {
         }
     }
 
-    /// Space that is kept for withdrawals is not used up by records of requests.
     #[test]
-    fn withdrawal_with_a_record_adds_to_the_state() {
+    fn withdrawal_is_one_with_and_without_its_record() {
         let suspend = Change::suspend_org(OrgId::generate(), true);
         let etag = "AAAAAAAAAAAAAAAAAAAAAA".parse().unwrap();
-        assert!(suspend.clone().withdraws() && suspend.clone().if_match(etag).withdraws());
-        assert!(!suspend.clone().once(request()).withdraws());
-        assert!(!suspend.once(request()).if_match(etag).withdraws());
+        for recorded in [suspend.clone().once(request()), suspend.clone().once(request()).if_match(etag).by("a")] {
+            assert!(recorded.withdraws() && recorded.has_record());
+            let without = recorded.without_record();
+            assert!(without.withdraws() && !without.has_record());
+        }
+        assert!(suspend.withdraws());
     }
 
     #[test]

@@ -13,6 +13,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use domain::clock::Micros;
 use domain::quota::Quota;
 
 use dispatch::either;
@@ -128,6 +129,24 @@ impl State {
         }
     }
 
+    /// A time of this process by the clock of the state: that of the Redis servers, where it differs from the clock of
+    /// this process, which is the clock of an embedded state. What ends, accepts or remembers something of others goes
+    /// by it.
+    pub fn time(&self, time: Micros) -> Micros {
+        match self {
+            Self::Embedded(_) => time,
+            Self::Redis(state) => state.client_shared.server_time(time),
+        }
+    }
+
+    /// Returns whether the clock of the state is known, and agrees with that of this process to a minute.
+    pub fn clocks_agree(&self) -> bool {
+        match self {
+            Self::Embedded(_) => true,
+            Self::Redis(_) => self.replication().is_some_and(|status| status.clocks_agree()),
+        }
+    }
+
     /// Returns true while requests can be decided.
     pub fn is_available(&self) -> bool {
         match self {
@@ -230,7 +249,6 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use domain::clock::Micros;
     use domain::identity::OrgId;
     use domain::key::KeyDigest;
     use domain::session::TokenDigest;

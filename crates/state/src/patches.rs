@@ -9,7 +9,7 @@ use domain::key::KeyId;
 use domain::key::policy::{Field, PolicyPatch};
 use domain::quota::Quota;
 
-use super::{Change, OrgPolicy, PolicyScope};
+use super::{Change, OrgPolicy, PolicyScope, User};
 
 /// Change of an organization.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -30,6 +30,9 @@ pub struct UserPatch {
     /// Suspends it, or, cleared, resumes it: while it is suspended, requests with its keys and sessions are refused. Of
     /// several suspensions the first time stands.
     pub suspended: Field<Micros>,
+    /// The operator suspends or resumes it. A suspension by the operator is noted, also of one who is suspended already,
+    /// and the operator alone takes it back.
+    pub by_operator: bool,
     /// Makes another person of the organization responsible for a service.
     pub responsible: Option<UserId>,
 }
@@ -61,6 +64,30 @@ pub struct PolicyChange {
     pub allowed: PolicyScope,
 }
 
+impl UserPatch {
+    /// Changes a user, as the transaction of the change did.
+    pub fn apply_to(self, user: &mut User) {
+        let Self { permitted, suspended, by_operator, responsible } = self;
+        if let Some(Permitted { permissions, vouched_by }) = permitted {
+            user.permissions = permissions;
+            user.withdrawn = None;
+            user.vouched_by = vouched_by.or(user.vouched_by.take());
+        }
+        match suspended {
+            Field::Keep => {}
+            Field::Clear => {
+                user.suspended = None;
+                user.suspended_by_operator = false;
+            }
+            Field::Set(at) => {
+                user.suspended = user.suspended.or(Some(at));
+                user.suspended_by_operator |= by_operator;
+            }
+        }
+        user.responsible = responsible.or(user.responsible);
+    }
+}
+
 impl Change {
     /// Suspends or resumes an organization.
     pub fn suspend_org(org: OrgId, suspended: bool) -> Self {
@@ -83,9 +110,10 @@ impl Change {
         Self::UpdateUser { org, user, patch: UserPatch { permitted, ..UserPatch::default() } }
     }
 
-    /// Suspends a user at this time, or, without one, resumes it.
-    pub fn suspend_user(org: OrgId, user: UserId, at: Option<Micros>) -> Self {
-        Self::UpdateUser { org, user, patch: UserPatch { suspended: field(at), ..UserPatch::default() } }
+    /// Suspends a user at this time, or, without one, resumes it; as the operator or as an administrator of the
+    /// organization.
+    pub fn suspend_user(org: OrgId, user: UserId, at: Option<Micros>, by_operator: bool) -> Self {
+        Self::UpdateUser { org, user, patch: UserPatch { suspended: field(at), by_operator, ..UserPatch::default() } }
     }
 
     /// Makes another person of the organization responsible for a service.

@@ -59,6 +59,9 @@ pub struct User {
     pub withdrawn: Option<Micros>,
     /// Time since which the user is suspended: all requests as the user are refused until it is resumed.
     pub suspended: Option<Micros>,
+    /// True of a suspension by the operator, who alone resumes the user.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspended_by_operator: bool,
     /// The person who is responsible for a service; none of a person. A service never signs in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub responsible: Option<UserId>,
@@ -77,6 +80,7 @@ impl User {
             vouched_by: None,
             withdrawn: None,
             suspended: None,
+            suspended_by_operator: false,
             responsible: None,
         }
     }

@@ -15,6 +15,7 @@ use ::control::management::{NewFederationRule, OrgPolicyUpdate, duration_text, g
 use domain::identity::Permission;
 use domain::key::KeyId;
 use domain::key::policy::Network;
+use domain::names;
 use platform::settings::Outline;
 use state::ClaimPattern;
 
@@ -58,7 +59,7 @@ pub(super) struct UserSpec {
     pub(super) removed: bool,
 }
 
-/// A federation rule, named by its name; all of it, unless it is removed.
+/// A federation rule, named by its name; all of it but `max` and `tags`, unless it is removed.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RuleSpec {
@@ -76,8 +77,7 @@ pub(super) struct RuleSpec {
     pub(super) permissions: Vec<Permission>,
     #[serde(default, with = "duration_text::option")]
     pub(super) max: Option<Duration>,
-    #[serde(default)]
-    pub(super) tags: BTreeMap<String, String>,
+    pub(super) tags: Option<BTreeMap<String, String>>,
     #[serde(default)]
     pub(super) removed: bool,
 }
@@ -129,22 +129,27 @@ impl Document {
         Ok((document, outline))
     }
 
-    /// Writes names as the operations do, so that they are compared with those of the state.
+    /// Writes names and handles as the operations do, so that they are compared with those of the state.
     pub(super) fn normalize(&mut self) {
         for org in &mut self.organizations {
-            let keys = org.keys.iter_mut().filter_map(|key| key.name.as_mut());
-            let services = org.users.iter_mut().filter_map(|user| user.service.as_mut());
-            for name in keys.chain(services).chain([&mut org.name]) {
-                name.clone_from(&name.trim().to_owned());
+            for name in org.keys.iter_mut().filter_map(|key| key.name.as_mut()).chain([&mut org.name]) {
+                *name = name.trim().to_owned();
+            }
+            let of_users =
+                org.users.iter_mut().flat_map(|user| [&mut user.email, &mut user.service, &mut user.responsible]);
+            let of_keys = org.keys.iter_mut().map(|key| &mut key.user);
+            let of_rules = org.federation_rules.iter_mut().map(|rule| &mut rule.user);
+            for handle in of_users.chain(of_keys).flatten().chain(of_rules) {
+                *handle = names::normalize_handle(handle);
             }
         }
     }
 }
 
 impl UserSpec {
-    /// The email address or the name of the service, in lower case. The file was checked to have one of them.
+    /// The email address or the name of the service. The file was checked to have one of them.
     pub(super) fn handle(&self) -> String {
-        self.email.as_ref().or(self.service.as_ref()).map(|handle| handle.to_lowercase()).unwrap_or_default()
+        self.email.as_deref().or(self.service.as_deref()).map(names::normalize_handle).unwrap_or_default()
     }
 }
 
@@ -156,13 +161,13 @@ impl RuleSpec {
         permissions.dedup();
         NewFederationRule {
             name: self.name.clone(),
-            user: self.user.to_lowercase(),
+            user: self.user.clone(),
             issuer: self.issuer.clone(),
             audience: self.audience.clone(),
             claims: self.claims.clone(),
             permissions,
             max: self.max,
-            tags: self.tags.clone(),
+            tags: self.tags.clone().unwrap_or_default(),
         }
     }
 }

@@ -7,12 +7,20 @@ use super::plan::{FieldChange, Step};
 use ::control::admin::Operation;
 use ::control::management::Org;
 use platform::settings::WithUnit;
-use state::OrgPolicy;
+use state::{InvalidPolicy, OrgPolicy};
+
+/// The policy that an organization has when the file is applied.
+///
+/// # Errors
+/// It would not be valid, which is a conflict of the organization.
+pub(super) fn wanted(spec: &OrgSpec, org: Option<&Org>) -> Result<OrgPolicy, InvalidPolicy> {
+    spec.policy.apply_to(org.map(|org| org.policy).unwrap_or_default())
+}
 
 /// Adds what makes the policy of an organization what the file says.
 pub(super) fn plan(step: &mut Step, spec: &OrgSpec, org: Option<&Org>) {
     let present = org.map(|org| org.policy).unwrap_or_default();
-    let wanted = match spec.policy.apply_to(present) {
+    let wanted = match wanted(spec, org) {
         Ok(wanted) => wanted,
         // Each value by itself was checked with the file.
         Err(error) => return step.conflict(&format!("with the policy that it has, {error}")),

@@ -13,12 +13,14 @@ use super::document::{Document, KeySpec, LimitSpec, OrgSpec};
 use super::org_users::OrgUsers;
 use super::present::{Present, PresentOrg};
 use super::{org_policy_step, policy_step, rule_step, user_step};
+use crate::cli::output::seconds;
 use ::control::admin::Operation;
 use ::control::management::{Key, KeyLimits, LimitUpdate};
 use domain::identity::Permission;
 use domain::names;
 use domain::quota::Quota;
 use platform::settings::WithUnit;
+use state::{OrgPolicy, TooLate};
 
 /// One step of a plan.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -114,15 +116,16 @@ fn key_step(org: &OrgSpec, spec: &KeySpec, users: &OrgUsers<'_>, present: &Prese
     };
     match id.map(|id| (id, present.keys.get(&id))) {
         None if spec.revoked => {}
-        None => new_key(&mut step, org, spec, users, present.orgs.get(&org.name)),
+        None => new_key(&mut step, org, spec, users, present),
         Some((id, None)) => step.conflict(&format!("there is no key {id}")),
         Some((_, Some(key))) => existing_key(&mut step, org, spec, present.orgs.get(&org.name), users, key),
     }
     step
 }
 
-fn new_key(step: &mut Step, org: &OrgSpec, spec: &KeySpec, users: &OrgUsers<'_>, existing: Option<&PresentOrg>) {
-    let user = spec.user.clone().unwrap_or_default().to_lowercase();
+fn new_key(step: &mut Step, org: &OrgSpec, spec: &KeySpec, users: &OrgUsers<'_>, present: &Present) {
+    let existing = present.orgs.get(&org.name);
+    let user = spec.user.clone().unwrap_or_default();
     let name = spec.name.clone().unwrap_or_default();
     if !users.will_have(&user) {
         return step.conflict(&format!("there is no user {user} in organization {}", org.name));
@@ -134,6 +137,12 @@ fn new_key(step: &mut Step, org: &OrgSpec, spec: &KeySpec, users: &OrgUsers<'_>,
     if let Some(beyond) = policy_step::beyond_user(spec, None, users.permissions(&user)) {
         return step.conflict(&beyond_user(&user, beyond));
     }
+    let bounds = org_bounds(org, existing);
+    if let Err(TooLate { latest }) = policy_step::expiry_of_new_key(spec, bounds, present.now) {
+        let latest = seconds(latest);
+        return step
+            .conflict(&format!("would expire after {latest}, the latest that max_expiry of {} allows", org.name));
+    }
     step.action = Action::Create;
     step.show("user", user.clone());
     let sha256 = spec.digest().unwrap_or_default();
@@ -142,7 +151,7 @@ fn new_key(step: &mut Step, org: &OrgSpec, spec: &KeySpec, users: &OrgUsers<'_>,
         step.show("limits", limits.to_string());
     }
     let limits = limits.map(LimitUpdate::from);
-    let policy = policy_step::plan_new(step, spec);
+    let policy = policy_step::plan_new(step, spec, bounds);
     let disabled = spec.disabled.unwrap_or(false);
     let org = org.name.clone();
     step.operations.push(Operation::ImportKey { org, user, sha256, id: spec.id, name, limits, policy, disabled });
@@ -163,7 +172,7 @@ fn existing_key(
     if existing.is_none_or(|existing| existing.org.id != key.org) {
         return step.conflict(&format!("is key {id} of another organization than {}", org.name));
     }
-    if spec.user.as_ref().is_some_and(|user| user.to_lowercase() != key.email) {
+    if spec.user.as_ref().is_some_and(|user| *user != key.email) {
         return step.conflict(&format!("is key {id} of the user {}; a key stays with its user", key.email));
     }
     if spec.name.as_ref().is_some_and(|name| *name != key.name) {
@@ -196,7 +205,12 @@ fn existing_key(
         }
         _ => {}
     }
-    policy_step::plan_existing(step, spec, key);
+    policy_step::plan_existing(step, spec, key, org_bounds(org, existing));
+}
+
+/// The policy of an organization when the file is applied; one that is not valid is a conflict of its own.
+fn org_bounds(org: &OrgSpec, existing: Option<&PresentOrg>) -> OrgPolicy {
+    org_policy_step::wanted(org, existing.map(|existing| &existing.org)).unwrap_or_default()
 }
 
 fn beyond_user(user: &str, beyond: &Permission) -> String {

@@ -2,16 +2,21 @@
 //!
 //! - A field that the file has is the whole of it: tags and permissions that it does not name are removed.
 //! - A new key is imported with its policy by one operation, so it never admits what the policy refuses.
+//! - A key without an expiry in the file has the one that the policy of its organization gives it, and keeps it.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::document::KeySpec;
 use super::plan::{FieldChange, Step};
 use crate::cli::policy_text::{expires_text, networks_text, permissions_text, tags_text};
 use ::control::admin::Operation;
 use ::control::management::{Key, PolicyUpdate};
+use domain::clock::Micros;
 use domain::identity::Permission;
 use domain::key::policy::{InvalidKeyPolicy, KeyPolicy, Network};
+use platform::settings::WithUnit;
+use state::{OrgPolicy, TooLate};
 
 /// Checks what a file says of the policy of a key, as the operations do.
 pub(super) fn check(spec: &KeySpec) -> Result<(), InvalidKeyPolicy> {
@@ -27,10 +32,21 @@ pub(super) fn beyond_user<'a>(spec: &'a KeySpec, key: Option<&Key>, of_user: &[P
     wanted.iter().find(|permission| changes && !of_user.contains(permission))
 }
 
-/// The policy of a new key, which the step shows.
-pub(super) fn plan_new(step: &mut Step, spec: &KeySpec) -> Box<PolicyUpdate> {
+/// The expiry of a new key in an organization with this policy.
+///
+/// # Errors
+/// [`TooLate`], as of the operation that would create the key.
+pub(super) fn expiry_of_new_key(spec: &KeySpec, bounds: OrgPolicy, now: Micros) -> Result<Option<Micros>, TooLate> {
+    bounds.expiry_of_new_key(spec.expires.as_ref().and_then(|own| own.as_ref()).map(|expires| expires.0), now)
+}
+
+/// The policy of a new key in an organization with this policy, which the step shows.
+pub(super) fn plan_new(step: &mut Step, spec: &KeySpec, bounds: OrgPolicy) -> Box<PolicyUpdate> {
     let (changes, update) = difference(&KeyPolicy::default(), &wanted(spec, &KeyPolicy::default()));
     changes.into_iter().for_each(|FieldChange { field, new, .. }| step.show(field, new));
+    if let Some(given) = given_expiry(bounds).filter(|_| update.expires.is_none()) {
+        step.show("expires", format!("{} after its creation", WithUnit::Duration(given)));
+    }
     if spec.disabled == Some(true) {
         step.show("disabled", true.to_string());
     }
@@ -38,9 +54,14 @@ pub(super) fn plan_new(step: &mut Step, spec: &KeySpec) -> Box<PolicyUpdate> {
 }
 
 /// Makes the policy of an existing key what the file says.
-pub(super) fn plan_existing(step: &mut Step, spec: &KeySpec, key: &Key) {
+pub(super) fn plan_existing(step: &mut Step, spec: &KeySpec, key: &Key, bounds: OrgPolicy) {
     let id = key.id;
-    let (changes, update) = difference(&key.policy, &wanted(spec, &key.policy));
+    let mut wanted = wanted(spec, &key.policy);
+    if wanted.expires.is_none() && given_expiry(bounds).is_some() {
+        // Without one in the file, a key has the expiry that its organization has given it.
+        wanted.expires = key.policy.expires;
+    }
+    let (changes, update) = difference(&key.policy, &wanted);
     if !update.is_empty() {
         step.changes.extend(changes);
         step.operations.push(Operation::SetKey { key: id, policy: Box::new(update) });
@@ -51,6 +72,11 @@ pub(super) fn plan_existing(step: &mut Step, spec: &KeySpec, key: &Key) {
         let operation = if wanted { disable } else { Operation::EnableKey { key: id } };
         step.change("disabled", Some(disabled.to_string()), wanted.to_string(), operation);
     }
+}
+
+/// Time from the creation of a key to its expiry, where an organization gives one to keys without.
+fn given_expiry(bounds: OrgPolicy) -> Option<Duration> {
+    [bounds.default_expiry, bounds.max_expiry].into_iter().flatten().min()
 }
 
 /// The policy that the file wants of a key with this one.

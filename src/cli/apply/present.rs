@@ -4,9 +4,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::document::{Document, OrgSpec};
 use crate::cli::CliError;
-use crate::cli::control::Server;
+use crate::cli::control::{Cursors, Server};
 use ::control::admin::{Operation, Reply};
 use ::control::management::{FederationRule, Key, Org, User};
+use domain::clock::{self, Micros};
 use domain::key::KeyId;
 use domain::names;
 
@@ -16,6 +17,8 @@ const DIGESTS_PER_LOOKUP: usize = 200;
 /// Organizations, users and keys that a file names.
 #[derive(Debug, Default)]
 pub(super) struct Present {
+    /// Time at which they were read.
+    pub(super) now: Micros,
     /// Organizations that exist, by name.
     pub(super) orgs: HashMap<String, PresentOrg>,
     /// Names of all organizations that exist, by their looks.
@@ -37,7 +40,7 @@ pub(super) struct PresentOrg {
 impl Present {
     /// Reads what a file names.
     pub(super) async fn read(server: &mut Server<'_>, document: &Document) -> Result<Self, CliError> {
-        let mut present = Self::default();
+        let mut present = Self { now: clock::now(), ..Self::default() };
         let orgs = read_all(server, Operation::list_orgs(), |reply| match reply {
             Reply::Orgs(page) => page.items,
             _ => Vec::new(),
@@ -95,11 +98,12 @@ async fn read_all<T>(
     items: impl Fn(Reply) -> Vec<T>,
 ) -> Result<Vec<T>, CliError> {
     let mut all = Vec::new();
+    let mut cursors = Cursors::default();
     loop {
         let reply = server.perform(&operation).await?;
         let next = reply.next_cursor().map(str::to_owned);
         all.extend(items(reply));
         let (Some(next), Some(cursor)) = (next, operation.cursor_mut()) else { return Ok(all) };
-        *cursor = Some(next);
+        *cursor = Some(cursors.add(next)?);
     }
 }

@@ -25,7 +25,11 @@ pub(super) fn plan(org: &OrgSpec, spec: &RuleSpec, present: &[FederationRule], u
         }
         return step;
     }
-    let wanted = spec.to_rule();
+    let mut wanted = spec.to_rule();
+    if let Some(present) = present {
+        wanted.max = wanted.max.or(Some(present.max));
+        wanted.tags = spec.tags.clone().unwrap_or_else(|| present.tags.clone());
+    }
     let new = fields(&wanted);
     let old = present.map(|present| fields(&as_in_file(present)));
     if old.as_ref() == Some(&new) {

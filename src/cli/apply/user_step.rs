@@ -44,8 +44,7 @@ fn change_user(step: &mut Step, org: &OrgSpec, spec: &UserSpec, user: &User, use
         let permit = Operation::PermitUser { org: org.name.clone(), user: spec.handle(), permissions: wanted };
         step.change("permissions", Some(old), new, permit);
     }
-    let wanted = spec.responsible.as_ref().map(|person| person.to_lowercase());
-    if let Some(responsible) = wanted.filter(|wanted| !is_responsible(wanted, user, users)) {
+    if let Some(responsible) = spec.responsible.clone().filter(|wanted| !is_responsible(wanted, user, users)) {
         if !users.will_have(&responsible) {
             return step.conflict(&no_person(&responsible, org));
         }
@@ -72,7 +71,7 @@ fn create_user(step: &mut Step, org: &OrgSpec, spec: &UserSpec, users: &OrgUsers
     if spec.service.is_none() {
         step.operations.push(Operation::CreateUser { org: org_name, email: spec.handle(), permissions });
     } else {
-        let Some(responsible) = spec.responsible.as_ref().map(|person| person.to_lowercase()) else {
+        let Some(responsible) = spec.responsible.clone() else {
             return step.conflict("is new, and needs a `responsible` person to be created with");
         };
         if !users.will_have(&responsible) {

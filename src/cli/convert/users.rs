@@ -124,8 +124,7 @@ fn user(
     let keys = keys.into_iter().filter_map(|key| {
         let named = key.name.as_ref().unwrap_or(name);
         let mut policy = key.policy.map(|policy| *policy).unwrap_or_default();
-        policy.permissions =
-            policy.permissions.filter(|own| permissions.as_ref().is_some_and(|of_user| of_user != own));
+        policy.permissions = policy.permissions.filter(|own| permissions.as_ref() != Some(own));
         Some(UserKey { name: key_name(named, report)?, digest: key.digest, limits: key.limit.or(limit), policy })
     });
     let keys = keys.collect();
@@ -198,7 +197,8 @@ fn permissions(groups: &[Named], mapping: Mapping, report: &mut Report) -> Optio
             }
         }
     }
-    mapping.permissions_from_groups.then(|| sorted_permissions(groups))
+    // A consumer without groups leaves the permissions of its user as they are.
+    (mapping.permissions_from_groups && !groups.is_empty()).then(|| sorted_permissions(groups))
 }
 
 /// The limit of each key of a consumer, of that of the consumer.

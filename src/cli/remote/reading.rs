@@ -7,7 +7,8 @@ use super::answer;
 use super::args::RemoteServer;
 use super::calls::{Call, ReplyOf};
 use super::client::{LONG_TIMEOUT, Remote};
-use crate::cli::{CliError, control};
+use crate::cli::CliError;
+use crate::cli::control::{self, Cursors};
 use ::control::management::{UsageScope, UsageSummary, UsePage};
 use domain::page::PageLimit;
 use journal::audit::{Filter, Record, RecordKind, UsageQuery, ViewStatus};
@@ -36,6 +37,7 @@ pub(in crate::cli) fn records(
     let mut remote = Remote::new(server);
     let mut records = Vec::new();
     let mut cursor = None;
+    let mut cursors = Cursors::default();
     control::runtime()?.block_on(async {
         loop {
             let mut members = members(filter);
@@ -43,10 +45,8 @@ pub(in crate::cli) fn records(
             members["cursor"] = json!(cursor);
             let page: UsePage = read(&mut remote, "audit", members).await?;
             records.extend(page.page.items);
-            cursor = page.page.next.filter(|_| records.len() < limit);
-            if cursor.is_none() {
-                return Ok((records, page.view));
-            }
+            let Some(next) = page.page.next.filter(|_| records.len() < limit) else { return Ok((records, page.view)) };
+            cursor = Some(cursors.add(next)?);
         }
     })
 }

@@ -1,6 +1,7 @@
 //! Answers to questions over HTTP, as each proxy understands them.
 
 use bytes::Bytes;
+use http::header::CONNECTION;
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 
 use super::{Admitted, DecisionProtocol};
@@ -50,6 +51,8 @@ impl Answers {
     /// Answer to a refused request. nginx passes no status on but 401 and 403, and no body: status and code are in
     /// fields.
     pub(super) fn refused(&self, arrival: &Arrival, mut response: Response<GuardedBody>) -> Response<GuardedBody> {
+        // The connection is the proxy's, and carries the requests of its other clients.
+        response.headers_mut().remove(CONNECTION);
         if self.0 != DecisionProtocol::Nginx {
             return response;
         }

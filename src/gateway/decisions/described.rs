@@ -1,6 +1,13 @@
-//! Requests that other proxies describe, as heads. Bytes are taken as they are: the validation of heads comes later.
+//! Requests that other proxies describe, as heads.
+//!
+//! - The facts of a request are written as the bytes of an HTTP/1 head, which the strict scanner of connections reads:
+//!   there is no second reader, whatever protocol tells the facts.
+//! - Over HTTP these are the request line and the host: the other fields came in a head that was read as every other
+//!   one. By gRPC, whose strings no reader of HTTP has seen, all fields are among them.
+//! - A fact that is missing or doubled is a refusal, and so is a client whose address cannot be read.
 
 use std::collections::BTreeMap;
+use std::mem;
 use std::net::SocketAddr;
 
 use envoy_wire::ext_authz::CheckRequest;
@@ -9,12 +16,18 @@ use envoy_wire::{Kind, Struct};
 use http::header::{AUTHORIZATION, CONTENT_LENGTH, EXPECT, HOST, TRANSFER_ENCODING};
 use http::request::Parts;
 use http::uri::PathAndQuery;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Uri, Version};
+use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
 use super::settings::DecisionProtocol;
-use domain::head_fields::CredentialFields;
+use crate::gateway::Gateway;
+use crate::gateway::rejection::classify_head_error;
+use domain::head_fields::{CredentialFields, FieldSet};
+use domain::http_syntax::{is_field_value, is_token};
 use domain::identity::{Peer, X_FORWARDED_FOR, X_FORWARDED_HOST};
-use edge::forward::{Client, TrustedProxies};
+use domain::refusal::Refusal;
+use edge::forward::Client;
+use edge::transport::Settings;
+use edge::transport::head::{self, HeadLimits};
 
 const X_FORWARDED_METHOD: HeaderName = HeaderName::from_static("x-forwarded-method");
 const X_FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
@@ -24,60 +37,67 @@ const SOURCE: &str = "source.address";
 const NGINX: &str = "/v1/nginx/";
 /// Beginning of the path of a question of Envoy over HTTP; the target follows.
 const ENVOY: &str = "/v1/envoy";
+/// Fields of the body, which stays with the other proxy.
+const BODY_FIELDS: [HeaderName; 3] = [CONTENT_LENGTH, TRANSFER_ENCODING, EXPECT];
+/// Bytes of a head beside method, target and host.
+const ROOM: usize = 32;
 
 /// Request that Envoy describes by gRPC.
 pub(super) struct Described {
     pub(super) head: Parts,
+    /// Fields of the head that are acted on.
+    pub(super) fields: FieldSet,
     pub(super) client: Client,
 }
 
-/// The request that is described over HTTP; else the question as it is, which lacks a fact or has one twice. Keys may
-/// be in these fields.
-pub(super) fn read(
-    protocol: DecisionProtocol,
-    asking: Parts,
-    credentials: &CredentialFields,
-) -> Result<Parts, Box<Parts>> {
-    let described = match protocol {
-        DecisionProtocol::Nginx => nginx(&asking),
-        DecisionProtocol::ForwardAuth => forward_auth(&asking),
-        DecisionProtocol::EnvoyHttp => envoy_http(&asking),
+/// The head of the request that is described over HTTP. The question loses its fields to it.
+///
+/// # Errors
+/// The refusal of a question that lacks a fact or has one twice, or describes a head that cannot be read.
+pub(super) fn read(protocol: DecisionProtocol, asking: &mut Parts, settings: &Settings) -> Result<Parts, Refusal> {
+    let facts = match protocol {
+        DecisionProtocol::Nginx => nginx(asking),
+        DecisionProtocol::ForwardAuth => forward_auth(asking),
+        DecisionProtocol::EnvoyHttp => envoy_http(asking),
         DecisionProtocol::Envoy => unreachable!("it describes requests in messages"),
     };
-    let Some(Facts { method, target, host }) = described else { return Err(Box::new(asking)) };
-    let mut head = asking;
-    head.method = method;
-    head.uri = Uri::from(target);
-    if let Some(host) = host {
-        head.headers.insert(HOST, host);
+    let facts =
+        facts.filter(|_| only(&asking.headers, &X_FORWARDED_FOR).is_some()).ok_or(Refusal::MalformedDecision)?;
+    let (mut head, _) = HeadBytes::of(&facts)?.read(settings)?;
+    head.version = asking.version;
+    let mut headers = mem::take(&mut asking.headers);
+    if let Some(host) = head.headers.remove(HOST) {
+        headers.insert(HOST, host);
     }
-    for name in [X_FORWARDED_METHOD, X_FORWARDED_URI] {
-        head.headers.remove(name);
+    for name in [X_FORWARDED_METHOD, X_FORWARDED_URI].iter().chain(&BODY_FIELDS) {
+        headers.remove(name);
     }
-    remove_body_fields(&mut head.headers);
-    if protocol == DecisionProtocol::EnvoyHttp {
-        head.headers = with_parted_keys(head.headers, credentials);
-    }
+    head.headers = if protocol == DecisionProtocol::EnvoyHttp {
+        with_parted_keys(headers, &settings.credentials)
+    } else {
+        headers
+    };
     Ok(head)
 }
 
 /// Facts of a described request beside its fields.
-struct Facts {
-    method: Method,
-    target: PathAndQuery,
-    /// Its host; none: as the fields have it.
-    host: Option<HeaderValue>,
+struct Facts<'a> {
+    method: &'a [u8],
+    target: &'a [u8],
+    host: &'a [u8],
 }
 
 /// The same fields, where Envoy has joined those of one name by commas: where a key may be, they are taken apart, so
 /// that two keys are seen to be two.
 fn with_parted_keys(mut headers: HeaderMap, credentials: &CredentialFields) -> HeaderMap {
-    let has_key = |name: &HeaderName| *name == AUTHORIZATION || credentials.contains(name.as_str().as_bytes());
-    let joined = |(name, value): (&HeaderName, &HeaderValue)| has_key(name) && value.as_bytes().contains(&b',');
-    if !headers.iter().any(joined) {
+    let has_joined = |(name, value): (&HeaderName, &HeaderValue)| {
+        may_have_key(name.as_str(), credentials) && value.as_bytes().contains(&b',')
+    };
+    if !headers.iter().any(has_joined) {
         return headers;
     }
-    let names: Vec<HeaderName> = headers.keys().filter(|name| has_key(name)).cloned().collect();
+    let names: Vec<HeaderName> =
+        headers.keys().filter(|name| may_have_key(name.as_str(), credentials)).cloned().collect();
     for name in names {
         let values: Vec<HeaderValue> = headers.get_all(&name).iter().cloned().collect();
         headers.remove(&name);
@@ -89,75 +109,115 @@ fn with_parted_keys(mut headers: HeaderMap, credentials: &CredentialFields) -> H
     headers
 }
 
+fn may_have_key(name: &str, credentials: &CredentialFields) -> bool {
+    name.eq_ignore_ascii_case(AUTHORIZATION.as_str()) || credentials.contains(name.as_bytes())
+}
+
 /// The request of `ext_authz`.
-pub(super) fn of_check(
-    question: &CheckRequest,
-    credentials: &CredentialFields,
-    trusted: &TrustedProxies,
-) -> Option<Described> {
-    let http = question.http()?;
-    let source = question.source()?.socket_addr()?;
-    let mut headers = HeaderMap::new();
-    for (name, value) in http.fields().filter(|(name, _)| !name.starts_with(':')) {
-        headers.append(HeaderName::from_bytes(name.as_bytes()).ok()?, HeaderValue::from_bytes(value).ok()?);
+///
+/// # Errors
+/// As [`read`].
+pub(super) fn of_check(question: &CheckRequest, gateway: &Gateway) -> Result<Described, Refusal> {
+    let http = question.http().ok_or(Refusal::MalformedDecision)?;
+    let source = question.source().and_then(|source| source.socket_addr());
+    let facts = Facts { method: http.method.as_bytes(), target: http.path.as_bytes(), host: http.host.as_bytes() };
+    let told = [(":method", facts.method), (":path", facts.target), (":authority", facts.host)];
+    // The attributes have the facts; fields that say otherwise, or a target in parts, are another request.
+    let differs = |field: (&str, &[u8])| told.iter().any(|fact| fact.0 == field.0 && fact.1 != field.1);
+    if http.fields().any(differs) || !http.query.is_empty() || !http.fragment.is_empty() {
+        return Err(Refusal::MalformedDecision);
     }
-    let headers = with_parted_keys(headers, credentials);
-    described(http.method.as_bytes(), &http.path, http.host.as_bytes(), headers, source, trusted)
+    described(&facts, http.fields().filter(|(name, _)| !name.starts_with(':')), source, gateway)
 }
 
 /// The request of `ext_proc`, from the pseudo-fields of its head and the attribute with the address of the client.
+///
+/// # Errors
+/// As [`read`].
 pub(super) fn of_stream(
     head: &HttpHeaders,
     attributes: &BTreeMap<String, Struct>,
-    credentials: &CredentialFields,
-    trusted: &TrustedProxies,
-) -> Option<Described> {
+    gateway: &Gateway,
+) -> Result<Described, Refusal> {
     let mut sources = attributes.values().filter_map(|attributes| attributes.fields.get(SOURCE));
-    let source = sources.next().filter(|_| sources.next().is_none())?;
-    let Some(Kind::StringValue(source)) = &source.kind else { return None };
-    let mut headers = HeaderMap::new();
-    let mut pseudo = BTreeMap::new();
-    for (name, value) in head.fields() {
-        if name.starts_with(':') {
-            if pseudo.insert(name, value).is_some() {
-                return None;
-            }
+    let source = sources.next().filter(|_| sources.next().is_none());
+    let source = source.and_then(|source| match &source.kind {
+        Some(Kind::StringValue(source)) => source.parse().ok(),
+        _ => None,
+    });
+    let fact = |name: &str| {
+        let mut values = head.fields().filter(|field| field.0 == name).map(|(_, value)| value);
+        values.next().filter(|_| values.next().is_none()).ok_or(Refusal::MalformedDecision)
+    };
+    let facts = Facts { method: fact(":method")?, target: fact(":path")?, host: fact(":authority")? };
+    described(&facts, head.fields().filter(|(name, _)| !name.starts_with(':')), source, gateway)
+}
+
+/// A request with these facts and fields, which came from this address.
+fn described<'a>(
+    facts: &Facts<'_>,
+    fields: impl Iterator<Item = (&'a str, &'a [u8])>,
+    source: Option<SocketAddr>,
+    gateway: &Gateway,
+) -> Result<Described, Refusal> {
+    let address = source.ok_or(Refusal::MalformedDecision)?;
+    let credentials = &gateway.settings.credentials;
+    let mut bytes = HeadBytes::of(facts)?;
+    for (name, value) in fields {
+        let is_host = name.eq_ignore_ascii_case(HOST.as_str()) && value.eq_ignore_ascii_case(facts.host);
+        if is_host || BODY_FIELDS.iter().any(|field| name.eq_ignore_ascii_case(field.as_str())) {
+            continue;
+        }
+        if may_have_key(name, credentials) {
+            // Envoy has joined fields of one name.
+            value.split(|byte| *byte == b',').try_for_each(|part| bytes.push(name, part))?;
         } else {
-            headers.append(HeaderName::from_bytes(name.as_bytes()).ok()?, HeaderValue::from_bytes(value).ok()?);
+            bytes.push(name, value)?;
         }
     }
-    let path = std::str::from_utf8(pseudo.get(":path")?).ok()?;
-    let method = pseudo.get(":method")?;
-    let host = pseudo.get(":authority")?;
-    let headers = with_parted_keys(headers, credentials);
-    described(method, path, host, headers, source.parse().ok()?, trusted)
-}
-
-/// A request with these facts, which came from this address.
-fn described(
-    method: &[u8],
-    path: &str,
-    host: &[u8],
-    mut headers: HeaderMap,
-    source: SocketAddr,
-    trusted: &TrustedProxies,
-) -> Option<Described> {
-    headers.insert(HOST, HeaderValue::from_bytes(host).ok()?);
-    let mut head = nothing();
-    head.method = parse_method(method)?;
-    head.uri = Uri::from(path.parse::<PathAndQuery>().ok().filter(|_| path.starts_with('/'))?);
+    let (mut head, fields) = bytes.read(&gateway.settings)?;
     head.version = Version::HTTP_2;
-    let peer = Peer { address: source, tls: None, certificate: None };
-    let client = Client::find(&peer, &headers, trusted);
-    remove_body_fields(&mut headers);
-    head.headers = headers;
-    Some(Described { head, client })
+    let peer = Peer { address, tls: None, certificate: None };
+    let client = Client::find_described(&peer, &head.headers, &gateway.trusted_proxies);
+    Ok(Described { head, fields, client: client.ok_or(Refusal::MalformedDecision)? })
 }
 
-/// Removes the fields of the body, which stays with the other proxy.
-fn remove_body_fields(headers: &mut HeaderMap) {
-    for name in [CONTENT_LENGTH, TRANSFER_ENCODING, EXPECT] {
-        headers.remove(name);
+/// Bytes of a head, to be read by the scanner. No part of a line can end it: it is checked before it is written.
+struct HeadBytes(Vec<u8>);
+
+impl HeadBytes {
+    /// The request line and the host. The target is a path: a proxy names the host apart.
+    fn of(facts: &Facts<'_>) -> Result<Self, Refusal> {
+        let Facts { method, target, host } = *facts;
+        let is_path = target.starts_with(b"/") || target == b"*";
+        if method.is_empty() || host.is_empty() || !is_path {
+            return Err(Refusal::MalformedDecision);
+        }
+        if !is_token(method) || !is_field_value(target) {
+            return Err(Refusal::MalformedRequest);
+        }
+        let mut bytes = Vec::with_capacity(method.len() + target.len() + host.len() + ROOM);
+        for part in [method, b" ", target, b" HTTP/1.1\r\n"] {
+            bytes.extend_from_slice(part);
+        }
+        let mut head = Self(bytes);
+        head.push(HOST.as_str(), host)?;
+        Ok(head)
+    }
+
+    fn push(&mut self, name: &str, value: &[u8]) -> Result<(), Refusal> {
+        if !is_token(name.as_bytes()) || !is_field_value(value) {
+            return Err(Refusal::MalformedRequest);
+        }
+        for part in [name.as_bytes(), b": ", value, b"\r\n"] {
+            self.0.extend_from_slice(part);
+        }
+        Ok(())
+    }
+
+    fn read(mut self, settings: &Settings) -> Result<(Parts, FieldSet), Refusal> {
+        self.0.extend_from_slice(b"\r\n");
+        head::read(self.0.into(), &HeadLimits::of(settings), &settings.credentials).map_err(classify_head_error)
     }
 }
 
@@ -167,35 +227,34 @@ pub(super) fn nothing() -> Parts {
 }
 
 /// `/v1/nginx/GET/path?query`. nginx passes the fields of the client on, and those that the operator sets.
-fn nginx(asking: &Parts) -> Option<Facts> {
+fn nginx(asking: &Parts) -> Option<Facts<'_>> {
     let described = target(asking)?.strip_prefix(NGINX)?;
     let (method, path) = described.split_at(described.find('/')?);
-    only(&asking.headers, &X_FORWARDED_FOR)?;
-    Some(Facts { method: parse_method(method.as_bytes())?, target: path.parse().ok()?, host: None })
+    Some(Facts { method: method.as_bytes(), target: path.as_bytes(), host: host(asking)? })
 }
 
-fn forward_auth(asking: &Parts) -> Option<Facts> {
-    let headers = &asking.headers;
-    let method = parse_method(only(headers, &X_FORWARDED_METHOD)?.as_bytes())?;
-    let target = only(headers, &X_FORWARDED_URI)?.to_str().ok().filter(|target| target.starts_with('/'))?;
-    only(headers, &X_FORWARDED_FOR)?;
-    let host = only(headers, &X_FORWARDED_HOST)?.clone();
-    Some(Facts { method, target: target.parse().ok()?, host: Some(host) })
+fn forward_auth(asking: &Parts) -> Option<Facts<'_>> {
+    let fact = |name| only(&asking.headers, name).map(HeaderValue::as_bytes);
+    Some(Facts { method: fact(&X_FORWARDED_METHOD)?, target: fact(&X_FORWARDED_URI)?, host: fact(&X_FORWARDED_HOST)? })
 }
 
-fn envoy_http(asking: &Parts) -> Option<Facts> {
-    let path = target(asking)?.strip_prefix(ENVOY).filter(|path| path.starts_with('/'))?;
-    Some(Facts { method: asking.method.clone(), target: path.parse().ok()?, host: None })
+fn envoy_http(asking: &Parts) -> Option<Facts<'_>> {
+    let path = target(asking)?.strip_prefix(ENVOY)?;
+    Some(Facts { method: asking.method.as_str().as_bytes(), target: path.as_bytes(), host: host(asking)? })
 }
 
 fn target(asking: &Parts) -> Option<&str> {
     asking.uri.path_and_query().map(PathAndQuery::as_str)
 }
 
-/// A method as clients write it: upper case.
-fn parse_method(text: &[u8]) -> Option<Method> {
-    let is_method = !text.is_empty() && text.iter().all(u8::is_ascii_uppercase);
-    Method::from_bytes(text).ok().filter(|_| is_method)
+/// The host of the question, where that is the one of the described request.
+fn host(asking: &Parts) -> Option<&[u8]> {
+    let Some(authority) = asking.uri.authority() else {
+        return only(&asking.headers, &HOST).map(HeaderValue::as_bytes);
+    };
+    let host = authority.as_str().as_bytes();
+    let is_same = |field: &HeaderValue| field.as_bytes().eq_ignore_ascii_case(host);
+    asking.headers.get_all(HOST).iter().all(is_same).then_some(host)
 }
 
 /// The value of a field that is there once.
@@ -207,15 +266,18 @@ fn only<'a>(headers: &'a HeaderMap, name: &HeaderName) -> Option<&'a HeaderValue
 #[cfg(test)]
 mod tests {
     use http::Request;
+    use proptest::collection::vec;
+    use proptest::prelude::*;
 
     use super::*;
 
+    /// The described method, target and host; none when the question is refused.
     fn described(protocol: DecisionProtocol, target: &str, fields: &[(&str, &str)]) -> Option<String> {
         let mut request = Request::get(target).header("host", "h");
         for (name, value) in fields {
             request = request.header(*name, *value);
         }
-        let head = read(protocol, request.body(()).unwrap().into_parts().0, &CredentialFields::NONE).ok()?;
+        let head = read(protocol, &mut request.body(()).unwrap().into_parts().0, &Settings::default()).ok()?;
         let host = head.headers[HOST].to_str().unwrap();
         Some(format!("{} {} {host}", head.method, head.uri))
     }
@@ -224,10 +286,11 @@ mod tests {
     fn nginx_has_the_request_in_its_target() {
         let read = |target| described(DecisionProtocol::Nginx, target, &[("x-forwarded-for", "192.0.2.1")]);
         assert_eq!(read("/v1/nginx/GET/a/../b?c=/d").as_deref(), Some("GET /a/../b?c=/d h"));
-        assert_eq!(read("/v1/nginx/DELETE/").as_deref(), Some("DELETE / h"));
-        for malformed in
-            ["/", "/v1/nginx/GET", "/v1/nginx//a", "/v1/nginx/get/a", "/v1/nginx/OPTIONS*", "/v1/envoy/GET/a"]
-        {
+        for method in ["DELETE", "VERSION-CONTROL", "M-SEARCH", "get", "X_Y"] {
+            assert_eq!(read(&format!("/v1/nginx/{method}/")), Some(format!("{method} / h")));
+        }
+        let long = format!("/v1/nginx/{}/a", "A".repeat(25));
+        for malformed in ["/", "/v1/nginx/GET", "/v1/nginx//a", "/v1/nginx/OPTIONS*", "/v1/envoy/GET/a", &long] {
             assert_eq!(read(malformed), None, "{malformed}");
         }
         assert_eq!(described(DecisionProtocol::Nginx, "/v1/nginx/GET/a", &[]), None, "no client");
@@ -252,7 +315,7 @@ mod tests {
             assert_eq!(read(&others), None, "{fact:?} is missing");
             assert_eq!(read(&[&facts[..], &[*fact]].concat()), None, "{fact:?} twice");
         }
-        for target in ["a", "", "http://h/a", "*", "/a\u{e4}"] {
+        for target in ["a", "", "http://h/a", "*", "/a\u{e4}", "/a#b", "/a b", "/a HTTP/1.1", "/a\tb"] {
             let changed = facts.map(|(name, value)| (name, if name == "x-forwarded-uri" { target } else { value }));
             assert_eq!(read(&changed), None, "{target}");
         }
@@ -260,10 +323,38 @@ mod tests {
 
     #[test]
     fn envoy_has_its_own_method_and_the_target_below_the_prefix() {
-        let read = |target| described(DecisionProtocol::EnvoyHttp, target, &[]);
+        let client = [("x-forwarded-for", "192.0.2.1")];
+        let read = |target| described(DecisionProtocol::EnvoyHttp, target, &client);
+        assert_eq!(described(DecisionProtocol::EnvoyHttp, "/v1/envoy/a", &[]), None, "no client");
         assert_eq!(read("/v1/envoy/a?b").as_deref(), Some("GET /a?b h"));
         for malformed in ["/v1/envoy", "/v1/envoya", "/a", "/v1/envoy?a"] {
             assert_eq!(read(malformed), None, "{malformed}");
+        }
+    }
+
+    proptest! {
+        /// Facts of any bytes are the head that they say, or none: no byte of one becomes a part of another.
+        #[test]
+        fn facts_are_the_head_that_is_read(
+            method in "[A-Z-]{1,8}|[A-Z \r\n:/]{0,8}",
+            target in "/[a-z/?%#]{0,8}|[ -~\r\n]{0,12}",
+            host in "[a-z.]{1,8}(:80)?|[ -~\r\n]{0,8}",
+            fields in vec(("[a-zA-Z_-]{1,6}|[ -~\r\n]{0,6}", "[ -~]{0,8}|[ -~\t\r\n]{0,8}"), 0..4),
+        ) {
+            let facts = Facts { method: method.as_bytes(), target: target.as_bytes(), host: host.as_bytes() };
+            let written = HeadBytes::of(&facts).and_then(|mut bytes| {
+                fields.iter().try_for_each(|(name, value)| bytes.push(name, value.as_bytes()))?;
+                bytes.read(&Settings::default())
+            });
+            let Ok((head, _)) = written else { return Ok(()) };
+            prop_assert_eq!((head.method.as_str(), head.uri.to_string()), (&*method, target));
+            let told = fields.iter().map(|(name, value)| (name.to_ascii_lowercase(), value.trim_matches([' ', '\t'])));
+            let mut told: Vec<_> = told.chain([("host".to_owned(), host.trim_matches([' ', '\t']))]).collect();
+            let mut seen: Vec<_> =
+                head.headers.iter().map(|(name, value)| (name.as_str().to_owned(), value.to_str().unwrap())).collect();
+            told.sort_unstable();
+            seen.sort_unstable();
+            prop_assert_eq!(seen, told);
         }
     }
 }

@@ -144,9 +144,7 @@ impl Call {
             Ok(question) => question,
             Err(status) => return status,
         };
-        let credentials = &self.gateway.settings.credentials;
-        let described = described::of_check(&question, credentials, &self.gateway.trusted_proxies);
-        let (arrival, checked) = self.arrive(described);
+        let (arrival, checked) = self.arrive(described::of_check(&question, &self.gateway));
         let answer = match self.decide(&arrival, checked).await {
             Ok(mut admitted) => {
                 self.decisions.end_unseen(&mut admitted.exchange);
@@ -167,7 +165,7 @@ impl Call {
     }
 
     /// The arrival of a described request, and its head as far as it is valid.
-    pub(super) fn arrive(&self, described: Option<Described>) -> (Arrival, Result<ValidatedHead, Refusal>) {
+    pub(super) fn arrive(&self, described: Result<Described, Refusal>) -> (Arrival, Result<ValidatedHead, Refusal>) {
         let gateway = &*self.gateway;
         self.connection.forget_refusals();
         let arrive = |client, head| {
@@ -175,16 +173,16 @@ impl Call {
             Arrival::on(self.exchange.clone(), gateway, &self.connection, client, origin, head)
         };
         match described {
-            Some(Described { head, client }) => {
+            Ok(Described { head, fields, client }) => {
                 let arrival = arrive(client, &head).of_other_proxy(false);
-                (arrival, head::validate(head, None, &gateway.settings))
+                (arrival, head::validate(head, Some(fields), &gateway.settings))
             }
-            None => {
-                gateway.metrics.malformed_decisions.inc();
+            Err(refusal) => {
+                gateway.count_malformed_decision(refusal);
                 let nothing = described::nothing();
                 let clients = &self.connection.clients;
                 let client = clients.find(&self.connection.peer, &nothing.headers, &gateway.trusted_proxies);
-                (arrive(client, &nothing), Err(Refusal::MalformedDecision))
+                (arrive(client, &nothing), Err(refusal))
             }
         }
     }

@@ -1,12 +1,12 @@
 //! Decisions for other proxies: a proxy describes a request that it has, and is told whether to pass it on.
 //!
 //! ```text
-//! client ──request──▶ proxy ──described request──▶ decisions ─▶ head ─▶ validation ─▶ grant
+//! client ──request──▶ proxy ──described request──▶ decisions ─▶ scanner ─▶ validation ─▶ grant
 //!                       ◀──identity, or the refusal──┘
 //! ```
 //!
-//! - The described request becomes a head, which takes the way of every request: the strict validation, admission,
-//!   the audit entry. There is no second parser and no second rule.
+//! - The described request becomes the bytes of a head, which take the way of every request: the strict scanner, the
+//!   validation, admission, the audit entry. There is no second parser and no second rule.
 //! - A fact that is missing or doubled is a refusal, never a default.
 //! - Each listener speaks one protocol, so that no field of one is believed in another.
 //! - The end of the exchange is the other proxy's: the use has the outcome `decided`. Its slots are given back with the
@@ -125,21 +125,25 @@ impl Decisions {
         &self,
         gateway: &Gateway,
         connection: &Rc<Connection>,
-        asking: Parts,
+        mut asking: Parts,
     ) -> (Arrival, Result<ValidatedHead, Refusal>) {
         // It carries the requests of many clients: that one of them is refused again and again says nothing of it.
         connection.forget_refusals();
         let is_head = asking.method == Method::HEAD;
-        let arrive = |head: &Parts| {
-            let client = connection.clients.find(&connection.peer, &head.headers, &self.trusted);
+        let (peer, clients) = (&connection.peer, &connection.clients);
+        let arrive = |client, head: &Parts| {
             let arrival = Arrival::on(connection.exchange(), gateway, connection, client, ResponseOrigin::Api, head);
             arrival.of_other_proxy(is_head)
         };
-        match described::read(self.settings.protocol, asking, &gateway.settings.credentials) {
-            Ok(head) => (arrive(&head), head::validate(head, None, &gateway.settings)),
-            Err(asking) => {
-                gateway.metrics.malformed_decisions.inc();
-                (arrive(&asking), Err(Refusal::MalformedDecision))
+        let client = clients.find_described(peer, &asking.headers, &self.trusted).ok_or(Refusal::MalformedDecision);
+        let described = client
+            .and_then(|client| Ok((client, described::read(self.settings.protocol, &mut asking, &gateway.settings)?)));
+        match described {
+            Ok((client, head)) => (arrive(client, &head), head::validate(head, None, &gateway.settings)),
+            Err(refusal) => {
+                gateway.count_malformed_decision(refusal);
+                let client = clients.find(peer, &asking.headers, &self.trusted);
+                (arrive(client, &asking), Err(refusal))
             }
         }
     }
@@ -188,6 +192,15 @@ impl Decisions {
         tracing::error!(request_id = display(arrival.id), trace_id, "the gateway panicked while deciding");
         gateway.metrics.panics.inc();
         self.refuse(gateway, arrival, Refusal::InternalError)
+    }
+}
+
+impl Gateway {
+    /// Counts a question that lacks a fact or has one twice.
+    fn count_malformed_decision(&self, refusal: Refusal) {
+        if refusal == Refusal::MalformedDecision {
+            self.metrics.malformed_decisions.inc();
+        }
     }
 }
 

@@ -55,9 +55,7 @@ impl Call {
             return OBSERVED;
         }
         let Some(Part::RequestHeaders(headers)) = &first.request else { return OUT_OF_ORDER };
-        let Gateway { settings, trusted_proxies, .. } = &*self.gateway;
-        let described = described::of_stream(headers, &first.attributes, &settings.credentials, trusted_proxies);
-        let (arrival, checked) = self.arrive(described);
+        let (arrival, checked) = self.arrive(described::of_stream(headers, &first.attributes, &self.gateway));
         let decided = self.decide(&arrival, checked).await.map(|admitted| self.begin(&arrival, admitted));
         match decided {
             Ok(AdmittedStream { exchange, shown, answer }) => {

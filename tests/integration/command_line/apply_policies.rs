@@ -133,3 +133,55 @@ fn wrong_values_are_errors_with_their_lines_before_the_first_change() {
     }
     assert_eq!(installation.json("org list")["items"], serde_json::json!([]));
 }
+
+const OTHER: &str = "e6ca0a5d362fdab49bbf5e6e0a6f03e8f281d6476eef09cf9c1989804e9aea03";
+
+/// A file of an organization with a policy, a user, and two keys of which the first has these fields.
+fn bounded(policy: &str, fields: &str) -> String {
+    format!(
+        "organizations:
+  - name: acme
+    policy: {{ {policy} }}
+    users: [{{ email: \"ADA@example.com\", permissions: [a] }}]
+    keys:
+      - {{ name: one, user: Ada@Example.com, sha256: {DIGEST}{fields} }}
+      - {{ name: two, user: ada@example.com, sha256: {OTHER}, expires: null }}
+"
+    )
+}
+
+#[test]
+fn key_without_an_expiry_has_the_one_of_its_organization_and_is_not_planned_anew() {
+    let installation = Installation::new();
+    let file = bounded("default_expiry: 30d, max_expiry: 90d", "");
+    let applied = installation.apply(&file, "--yes");
+    assert_eq!(applied.code, 0, "{applied:?}");
+    assert_eq!(applied.out.matches("expires 30d after its creation").count(), 2, "{applied:?}");
+    let expiries = |installation: &Installation| {
+        let keys = installation.json("key list --org acme");
+        keys["items"].as_array().unwrap().iter().map(|key| key["policy"]["expires"].clone()).collect::<Vec<_>>()
+    };
+    let before = expiries(&installation);
+    assert!(before.iter().all(serde_json::Value::is_string), "{before:?}");
+    for policy in ["default_expiry: 30d, max_expiry: 90d", "default_expiry: 1d, max_expiry: 2d"] {
+        installation.apply(&bounded(policy, ""), "--yes");
+        let again = installation.apply(&bounded(policy, ""), "--dry-run");
+        assert_eq!((again.code, again.out.as_str()), (0, "nothing to change\n"), "{again:?}");
+    }
+    assert_eq!(expiries(&installation), before, "keys that exist stay as they are");
+}
+
+#[test]
+fn expiry_beyond_a_lowered_maximum_is_a_conflict_before_the_first_change() {
+    let installation = Installation::new();
+    assert_eq!(installation.apply("organizations: [{ name: acme, policy: { max_expiry: 3650d } }]\n", "--yes").code, 0);
+    let far = (domain::clock::now().after(std::time::Duration::from_secs(90 * 24 * 3600))).to_string();
+    let file = bounded("max_expiry: 30d", &format!(", expires: {}", &far[..10]));
+    for options in ["--dry-run", "--yes"] {
+        let conflict = installation.apply(&file, options);
+        assert_eq!(conflict.code, 1, "{conflict:?}");
+        assert!(conflict.out.contains("! key acme/one: would expire after"), "{conflict:?}");
+    }
+    assert_eq!(installation.json("user list --org acme")["items"], serde_json::json!([]), "nothing was changed");
+    assert!(installation.ok("org show acme").out.contains("max expiry 3650d"));
+}

@@ -46,6 +46,25 @@ fn audit_lists_and_exports_changes() {
     assert_eq!(installation.json(&format!("explain {id}"))["decisions"][0]["action"], "GET /");
 }
 
+/// One spelling of a user is the same in all commands.
+#[test]
+fn user_is_found_in_any_case() {
+    let installation = Installation::new();
+    installation.ok("org create acme");
+    installation.ok("user create --org acme J\u{d6}RG@example.com");
+    for (number, user) in ["j\u{f6}rg@example.com", "J\u{f6}rg@Example.com", "J\u{d6}RG@example.com"].iter().enumerate()
+    {
+        installation.ok(&format!("key create --org acme --user {user} key-{number}"));
+        let of_user = installation.json(&format!("audit list --org acme --subject {user}"));
+        assert_eq!(of_user["records"].as_array().unwrap().len(), 2 + number, "{user}");
+        installation.ok(&format!("audit list --org acme --user {user}"));
+        let listed = installation.json(&format!("user list --email {user}"));
+        assert_eq!(listed["items"].as_array().unwrap().len(), 1, "{user}");
+        let keys = installation.json(&format!("key list --org acme --user {user}"));
+        assert_eq!(keys["items"].as_array().unwrap().len(), 1 + number, "{user}");
+    }
+}
+
 #[test]
 fn change_names_the_unix_user_who_made_it() {
     let installation = Installation::new();

@@ -9,6 +9,7 @@ mod failures;
 mod key_policies;
 mod keys;
 mod offline_keys;
+mod permissions;
 mod policy;
 mod services;
 mod usage;

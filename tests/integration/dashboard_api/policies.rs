@@ -138,18 +138,61 @@ fn form_creates_a_restricted_key_and_keeps_what_was_entered() {
     assert!(policy(&bob, &id).is_null(), "a name is enough");
 }
 
-/// An admin chooses among the permissions of all owners; those that the owner does not have are left out.
+/// An admin chooses among the permissions of all owners. Those that the owner does not have are named, and no key is
+/// made with less than was ticked.
 #[test]
 fn admin_restricts_a_key_for_another_owner() {
     let setup = Setup::new();
     let (ada, bob) = (setup.admin(), setup.user("bob@example.com", &[READ]));
     let page = ada.page("/settings/keys/new");
     assert!(page.contains(&format!("name=\"shown\" value=\"{READ}\"")), "{page}");
-    let form =
-        format!("name=x&owner={}&shown={READ}&permission={READ}&shown={WRITE}&permission={WRITE}&shown=a", bob.user);
-    let led = submit(&setup, &ada, "/keys/new", &form);
+    let form = |owner: &str, ticked: &str| {
+        format!("name=x&owner={owner}&shown={READ}&shown={WRITE}&shown=org:admin&shown=a{ticked}")
+    };
+    let beyond = format!("&permission={READ}&permission={WRITE}&permission=org:admin");
+    for owner in [bob.user.to_string(), "BOB@example.com".to_owned()] {
+        let refused = submit(&setup, &ada, "/keys/new", &form(&owner, &beyond));
+        let page = text(&refused);
+        assert_eq!(refused.status, 422, "{page}");
+        assert!(page.contains(&format!("bob@example.com does not have {WRITE}, org:admin.")), "{page}");
+        assert!(page.contains(&format!("name=\"permission\" value=\"{WRITE}\" checked")), "kept: {page}");
+    }
+    assert_eq!(bob.get("/keys").json()["items"], json!([]), "no key was made");
+    let led = submit(&setup, &ada, "/keys/new", &form(&bob.user.to_string(), &format!("&permission={READ}")));
     let id = led.header("location").unwrap_or_else(|| panic!("{}", text(&led))).split('/').nth(3).unwrap().to_owned();
     assert_eq!(policy(&bob, &id)["permissions"], json!([READ]));
+}
+
+/// A field that a form does not have changes nothing.
+#[test]
+fn form_without_a_field_leaves_it() {
+    let setup = Setup::new();
+    let ada = setup.admin();
+    let (_, id) = ada.key("laptop");
+    let set = json!({ "policy": { "networks": ["127.0.0.1/32"], "concurrent": 3 } });
+    assert_eq!(ada.send("PATCH", &format!("/keys/{id}"), Some(set)).status, 200);
+    let before = policy(&ada, &id);
+    assert_eq!(submit(&setup, &ada, &format!("/keys/{id}/policy"), "expiry=keep").status, 303);
+    assert_eq!(policy(&ada, &id), before);
+}
+
+/// A name that is as long as a secret is a name; a word that no key is named by reaches no address.
+#[test]
+fn key_is_found_by_a_long_name() {
+    let setup = Setup::new();
+    let ada = setup.admin();
+    let name = "payments-worker-prod-eu-west-1-blue";
+    let (key, id) = ada.key(name);
+    let search =
+        |text: &str| submit(&setup, &ada, "/keys", &format!("q={text}")).header("location").unwrap().to_owned();
+    for found in [name, &name[..33], &name.to_uppercase(), &key] {
+        let location = search(found);
+        assert!(ada.page(&location).contains(&id), "{found} {location}");
+    }
+    let unknown = "another-system-0123456789abcdefghijk";
+    for secret in [unknown, &key] {
+        assert!(!search(secret).contains(secret), "{secret}");
+    }
 }
 
 /// Two people change different fields of a policy, both by forms from before.

@@ -138,3 +138,51 @@ fn changes_require_the_same_origin() {
     let own = setup.send_request("POST", &format!("/keys/{id}/revoke"), &[("Cookie", &ada.cookie), own_origin], b"");
     assert_eq!(own.status, 200);
 }
+
+/// What the operator suspended only the operator resumes, on the page and by a token of an admin.
+#[test]
+fn suspension_by_the_operator_stands_against_an_admin() {
+    let setup = Setup::new();
+    let (ada, bob) = (setup.admin(), setup.member());
+    let (key, _) = bob.key("laptop");
+    let user = || bob.user.to_string();
+    let post = |what: &str| {
+        let fields = [("Cookie", ada.cookie.as_str()), OWN, ("Content-Type", "application/x-www-form-urlencoded")];
+        let path = format!("/settings/users/{}/{what}", bob.user);
+        Client::connect(setup.address()).request("POST", &path, "", &fields, b"").status
+    };
+    let admits = || Client::connect(setup.address()).get("/", &key).status == 200;
+    let org = || setup.org.to_string();
+    for first in ["operator", "admin"] {
+        if first == "admin" {
+            assert_eq!(post("suspend"), 303);
+        }
+        setup.gateway.perform(Operation::SuspendUser { org: org(), user: user() });
+        assert_eq!((post("resume"), admits()), (403, false), "{first}");
+        let page = ada.page("/settings/users");
+        assert!(page.contains("Only the operator of this service") && !page.contains("/resume\""), "{page}");
+        let Reply::User { user } = setup.gateway.perform(Operation::ResumeUser { org: org(), user: user() }) else {
+            panic!("a user")
+        };
+        assert!(!user.suspended_by_operator && admits(), "{first}");
+    }
+    assert_eq!((post("suspend"), admits()), (303, false));
+    assert_eq!((post("resume"), admits()), (303, true), "an admin takes back what an admin did");
+}
+
+/// Sessions of a suspended organization create nothing, and still withdraw.
+#[test]
+fn sessions_of_a_suspended_organization_create_nothing() {
+    let setup = Setup::new();
+    let ada = setup.admin();
+    let (_, id) = ada.key("laptop");
+    setup.gateway.perform(Operation::SuspendOrg { org: setup.org.to_string() });
+    for (path, body) in [("/keys", json!({ "name": "x" })), ("/tokens", json!({ "name": "x", "allow": ["keys:read"] }))]
+    {
+        let refused = ada.post(path, body);
+        assert_eq!((refused.status, refused.code().as_str()), (403, "org_suspended"), "{path}");
+    }
+    assert_eq!(ada.send("POST", &format!("/keys/{id}/revoke"), None).json()["key"]["status"], "revoked");
+    setup.gateway.perform(Operation::ResumeOrg { org: setup.org.to_string() });
+    assert_eq!(ada.post("/keys", json!({ "name": "x" })).status, 201);
+}

@@ -121,7 +121,9 @@ fn missing_or_doubled_fact_is_refused_and_counted() {
     let method = ("X-Forwarded-Method", "GET");
     let host = ("X-Forwarded-Host", "h");
     let client = ("X-Forwarded-For", CLIENT);
-    let cases: [Case<'_>; 9] = [
+    let none = ("X-Forwarded-For", "unknown");
+    let cut = ("X-Forwarded-For", "192.0.2.9, , 127.0.0.1");
+    let cases: [Case<'_>; 16] = [
         (1, "/reads/a", vec![client]),
         (1, "/v1/nginx/GET", vec![client]),
         (1, "/v1/nginx/GET/reads/a", vec![]),
@@ -131,6 +133,13 @@ fn missing_or_doubled_fact_is_refused_and_counted() {
         (2, "/reads/a", vec![uri, method, host]),
         (2, "/reads/a", vec![client, uri, uri, method, host]),
         (3, "/reads/a", vec![client, uri, method, host]),
+        (1, "/v1/nginx/GET/reads/a", vec![none]),
+        (1, "/v1/nginx/GET/reads/a", vec![("X-Forwarded-For", "")]),
+        (2, "/reads/a", vec![("X-Forwarded-For", "unix:"), uri, method, host]),
+        (2, "/reads/a", vec![cut, uri, method, host]),
+        (3, "/v1/envoy/reads/a", vec![]),
+        (3, "/v1/envoy/reads/a", vec![none]),
+        (3, "/v1/envoy/reads/a", vec![client, client]),
     ];
     for (listener, target, fields) in &cases {
         let answer = Client::connect(gateway.addresses()[*listener]).request("GET", target, &key, fields, b"");

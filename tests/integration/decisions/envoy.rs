@@ -128,6 +128,9 @@ fn question_that_lacks_a_fact_is_refused_by_both() {
         without(&|attributes| attributes.request = None),
         without(&|attributes| http(attributes, &|http| http.method.clear())),
         without(&|attributes| http(attributes, &|http| http.path.clear())),
+        without(&|attributes| http(attributes, &|http| http.host.clear())),
+        without(&|attributes| http(attributes, &|http| http.fragment = "a".to_owned())),
+        without(&|attributes| http(attributes, &|http| drop(http.headers.insert(":path".into(), "/open".into())))),
     ] {
         assert_eq!(denied(&envoy.check(&question)).1, "malformed_decision");
     }
@@ -145,7 +148,34 @@ fn question_that_lacks_a_fact_is_refused_by_both() {
         let Some(Response::ImmediateResponse(refused)) = answer.response else { panic!("{answer:?}") };
         assert_eq!(refused.status.unwrap().code, i32::from(Refusal::MalformedDecision.row().answer.status.as_u16()));
     }
-    assert_eq!(world.gateway.metric("keygate_malformed_decisions_total"), 7.0);
+    assert_eq!(world.gateway.metric("keygate_malformed_decisions_total"), 10.0);
+}
+
+/// Facts that are no head, or would be two, are answered as heads of connections are that no server reads alike.
+#[test]
+fn described_head_that_cannot_be_read_is_refused_by_both() {
+    let world = World::new();
+    let (mut check, mut process) = (world.envoy(CHECK), world.envoy(PROCESS));
+    let key = &*world.key.text;
+    let status = |answer: ProcessingResponse| match answer.response {
+        Some(Response::ImmediateResponse(refused)) => refused.status.unwrap().code,
+        other => panic!("admitted: {other:?}"),
+    };
+    for target in ["/open#/../reads/a", "/open HTTP/1.1\r\nX-User-Id: forged", "/open\u{e4}", "/\"", "/a b"] {
+        assert_eq!(denied(&check.check(&question(Asked::get(target, key)))).1, "malformed_request", "{target:?}");
+        assert_eq!(status(process.process(&head(Asked::get(target, key))).1), 400, "{target:?}");
+    }
+    for field in [("a", "b\r\nX-User-Id: forged"), ("a: b\r\nc", "d"), ("a:b", "c"), ("host", "other"), ("", "a")] {
+        let fields = [field];
+        let asked = Asked { fields: &fields, ..Asked::get("/reads/a", key) };
+        assert_eq!(denied(&check.check(&question(asked))).1, "malformed_request", "{field:?}");
+        assert_eq!(status(process.process(&head(asked)).1), 400, "{field:?}");
+    }
+    let long = format!("/open?{}", "a".repeat(17_000));
+    assert_eq!(denied(&check.check(&question(Asked::get(&long, key)))).0, 414);
+    let same = [("host", "h"), ("Content-Length", "x"), ("Expect", "a miracle")];
+    let asked = Asked { fields: &same, ..Asked::get("/reads/a", key) };
+    ok(&check.check(&question(asked)));
 }
 
 #[test]

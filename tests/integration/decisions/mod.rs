@@ -48,6 +48,11 @@ impl Protocol {
         }
     }
 
+    /// Place of its listener.
+    pub fn place(self) -> usize {
+        PROTOCOLS.iter().position(|protocol| *protocol == self).unwrap() + 1
+    }
+
     /// Asks as the proxy does, over a connection of its own.
     pub fn ask(self, address: SocketAddr, asked: Asked<'_>) -> Response {
         self.ask_over(&mut Client::connect(address), asked)

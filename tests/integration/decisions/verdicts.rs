@@ -25,6 +25,7 @@ routes:
   - { name: reads, path: '/reads/**', methods: [GET, HEAD], permission: 'queries:read' }
   - { name: item, path: '/items/{id}', permission: 'queries:write' }
   - { name: open, path: /open, access: public }
+  - { name: colon, path: '/rest/a:b', permission: 'queries:write' }
   - { name: rest, path: '/rest/**' }
 ";
 
@@ -55,8 +56,26 @@ impl World {
 
 /// A request of the trace: its method, its target, and the index of its key.
 fn request(random: &mut Random) -> (&'static str, String, usize) {
-    let methods = ["GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH", "PURGE"];
-    let parts = ["reads", "items", "open", "rest", "a", "..", ".", "%2e%2e", "", "b%2fc", "~x", "1"];
+    let methods = [
+        "GET",
+        "HEAD",
+        "POST",
+        "PUT",
+        "DELETE",
+        "OPTIONS",
+        "PATCH",
+        "PURGE",
+        "VERSION-CONTROL",
+        "M-SEARCH",
+        "get",
+        "X_Y",
+        "TRACE",
+        "A_METHOD_OF_25_CHARACTERS",
+    ];
+    let parts = [
+        "reads", "reads", "items", "open", "open", "open", "rest", "rest", "a:b", "a%3Ab", "a%3ab", "a", "..", ".",
+        "%2e%2e", "", "b%2fc", "~x", "1", "#", "%0a",
+    ];
     let segments = (0..=random.below(4)).map(|_| parts[random.index(parts.len())]);
     let path: String = segments.map(|segment| format!("/{segment}")).collect();
     let query = ["", "?a=1", "?", "?/../x"][random.index(4)];
@@ -116,6 +135,9 @@ impl Way {
             }
             Self::OverHttp(protocol, client) => {
                 let response = protocol.ask_over(client, asked);
+                if response.header("connection").is_some() {
+                    *client = Client::connect(world.gateway.addresses()[protocol.place()]);
+                }
                 verdict(protocol.status(&response), &response.body)
             }
             Self::Check(envoy) => match envoy.check(&question(asked)).http_response {

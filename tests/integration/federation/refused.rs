@@ -37,8 +37,9 @@ fn tokens_are_refused(world: &World) {
     let target = (400, "invalid_target".to_owned(), "unknown_target".to_owned());
     for (what, token, expected) in [
         ("another issuer", changed(&|claims| claims["iss"] = json!("https://evil.example")), &target),
-        ("no issuer", changed(&|claims| drop(claims.as_object_mut().unwrap().remove("iss"))), &target),
-        ("no token", "a.b.c".to_owned(), &target),
+        ("no issuer", changed(&|claims| drop(claims.as_object_mut().unwrap().remove("iss"))), &refused),
+        ("no token", "a.b.c".to_owned(), &refused),
+        ("no segments", "token".to_owned(), &refused),
         ("another audience", changed(&|claims| claims["aud"] = json!("https://other.example")), &refused),
         ("another audience besides", changed(&|claims| claims["aud"] = json!([AUDIENCE, "other"])), &refused),
         ("no audience", changed(&|claims| claims["aud"] = json!([])), &refused),

@@ -105,6 +105,24 @@ async fn unused_keys_are_disabled_by_the_sweep_and_used_ones_are_not() {
     assert_eq!(swept.count(), 3);
 }
 
+/// Rather something else is wrong than so many keys are unused.
+#[tokio::test]
+async fn sweep_that_would_disable_more_than_a_tenth_of_the_keys_disables_none() {
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+    let fixture = Fixture::with_ada().await;
+    let management = &fixture.management;
+    fixture.state.set_bounds(state::Bounds { unused_keys: Some(7 * DAY), ..state::Bounds::DEFAULT });
+    let mut keys = Vec::new();
+    for _ in 0..11 {
+        keys.push(fixture.new_key().await.key.id);
+    }
+    let later = clock::now().after(8 * DAY);
+    assert_eq!(management.sweep_unused_keys(OPERATOR, later).await.unwrap(), 0, "11 of 11");
+    // Ten are few enough in any organization.
+    management.revoke_key(OPERATOR, keys[0], later).await.unwrap();
+    assert_eq!(management.sweep_unused_keys(OPERATOR, later).await.unwrap(), 10);
+}
+
 #[tokio::test]
 async fn keys_are_created_rotated_and_revoked() {
     let fixture = Fixture::with_ada().await;

@@ -1,8 +1,9 @@
 //! Each resource is created, read, changed and ended over the network, on both states.
 
+use domain::management_token::TokenScope;
 use serde_json::{Value, json};
 
-use super::fixture::Setup;
+use super::fixture::{JSON, Setup};
 use crate::support::Client;
 
 #[test]
@@ -114,4 +115,83 @@ fn lists_are_read_a_page_at_a_time() {
     }
     assert_eq!(names, ["k0", "k1", "k2", "k3", "k4"]);
     assert_eq!(root.get(&format!("/orgs/{org}/keys?limit=0")).code(), "invalid_limit");
+}
+
+/// Tokens of a suspended organization create nothing; those of all organizations do.
+#[test]
+fn token_of_a_suspended_organization_creates_nothing() {
+    for setup in Setup::both() {
+        let (org, root) = (setup.org("acme"), setup.root());
+        let scopes = TokenScope::ALL.into_iter().filter(|scope| *scope != TokenScope::StateExport).collect::<Vec<_>>();
+        let program = setup.program(Some("acme"), &scopes);
+        assert_eq!(root.patch("/orgs/acme", &json!({ "suspended": true })).status, 200);
+        let digest = "e6ca0a5d362fdab49bbf5e6e0a6f03e8f281d6476eef09cf9c1989804e9aea03";
+        let key = json!({ "name": "k", "user": "ada@acme.example" });
+        let import = json!({ "name": "k", "user": "ada@acme.example", "sha256": digest });
+        let rule = json!({
+            "name": "deploy", "user": "ada@acme.example", "issuer": "https://ci.example.com", "audience": "a",
+            "claims": { "sub": "repo:acme/app:ref:refs/heads/main" }, "permissions": ["queries:read"],
+        });
+        for (path, body) in [
+            (format!("/orgs/{org}/users"), json!({ "email": "bob@acme.example" })),
+            (format!("/orgs/{org}/keys"), key.clone()),
+            (format!("/orgs/{org}/keys/import"), import),
+            (format!("/orgs/{org}/federation-rules"), rule),
+            ("/tokens".to_owned(), json!({ "name": "t", "org": org, "allow": ["keys:read"] })),
+        ] {
+            let refused = program.post(&path, &body);
+            assert_eq!((refused.status, refused.code().as_str()), (403, "org_suspended"), "{path}");
+        }
+        assert_eq!(root.post(&format!("/orgs/{org}/keys"), &key).status, 201);
+        assert_eq!(program.patch("/orgs/acme", &json!({ "suspended": false })).status, 200);
+        assert_eq!(program.post(&format!("/orgs/{org}/keys"), &key).status, 201);
+    }
+}
+
+/// A cursor of the audit belongs to all filters of its list, and a member that is there twice means nothing.
+#[test]
+fn cursor_of_the_audit_belongs_to_all_its_filters() {
+    let setup = Setup::embedded();
+    let (org, root) = (setup.org("acme"), setup.root());
+    for number in 0..3 {
+        root.post(&format!("/orgs/{org}/users"), &json!({ "email": format!("u{number}@acme.example") }));
+    }
+    let other = setup.root();
+    other.post(&format!("/orgs/{org}/users"), &json!({ "email": "u@acme.example" }));
+    let first = format!("/audit?limit=1&token={}", root.id);
+    let cursor = root.get(&first).json()["nextCursor"].as_str().unwrap().to_owned();
+    assert_eq!(root.get(&format!("{first}&cursor={cursor}")).status, 200);
+    let user = domain::identity::UserId::generate();
+    for filter in [
+        String::new(),
+        format!("&token={}", other.id),
+        format!("&token={}&org={org}", root.id),
+        format!("&token={}&user={user}", root.id),
+        format!("&token={}&subject={user}", root.id),
+        format!("&token={}&kind=change", root.id),
+        format!("&token={}&refused=false", root.id),
+        format!("&token={}&outcome=completed", root.id),
+        format!("&token={}&since=2020-01-01T00:00:00Z", root.id),
+        format!("&token={}&until=2120-01-01T00:00:00Z", root.id),
+    ] {
+        let refused = root.get(&format!("/audit?limit=1&cursor={cursor}{filter}"));
+        assert_eq!((refused.status, refused.code().as_str()), (400, "invalid_cursor"), "{filter}");
+    }
+}
+
+#[test]
+fn member_that_is_there_twice_is_refused() {
+    let setup = Setup::embedded();
+    let (org, root) = (setup.org("acme"), setup.root());
+    let keys = format!("/orgs/{org}/keys");
+    let key = root.post(&keys, &json!({ "name": "k", "user": "ada@acme.example" }));
+    let of_key = format!("/keys/{}", key.json()["id"].as_str().unwrap());
+    for (method, path, body) in [
+        ("PATCH", &of_key, r#"{"policy":{"tags":{"a":"1","a":null}}}"#),
+        ("PATCH", &of_key, r#"{"policy":{"concurrent":1,"concurrent":2}}"#),
+        ("POST", &keys, r#"{"name":"x","user":"ada@acme.example","policy":{"tags":{"a":"1","a":"2"}}}"#),
+    ] {
+        let refused = root.call(method, path, &[JSON], body.as_bytes());
+        assert_eq!((refused.status, refused.code().as_str()), (400, "invalid_body"), "{body}");
+    }
 }

@@ -136,3 +136,67 @@ fn record_is_changed_only_while_it_has_the_tag_of_if_match() {
         assert_eq!(revoke(&tag).json()["status"], "revoked");
     }
 }
+
+/// What is derived from other records and from the time is in the tag of an answer, and not in that of the record.
+#[test]
+fn answer_is_known_only_while_all_of_it_is_what_it_was() {
+    for setup in Setup::both() {
+        let (org, root) = (setup.org("acme"), setup.root());
+        let users = format!("/orgs/{org}/users");
+        let service = json!({ "email": "nightly", "kind": "service", "responsible": "ada@acme.example" });
+        root.post(&users, &service);
+        let body = json!({ "name": "k", "user": "ada@acme.example" });
+        let key = root.post(&format!("/orgs/{org}/keys"), &body);
+        let of_key = format!("/keys/{}", key.json()["id"].as_str().unwrap());
+        let ada = format!("{users}/ada@acme.example");
+        let nightly = format!("{users}/nightly");
+        for (path, of, change, back) in [
+            (&of_key, &ada, json!({ "suspended": true }), json!({ "suspended": false })),
+            (&of_key, &format!("/orgs/{org}"), json!({ "suspended": true }), json!({ "suspended": false })),
+            (&nightly, &ada, json!({ "suspended": true }), json!({ "suspended": false })),
+        ] {
+            let before = root.get(path);
+            let tag = before.header("etag").unwrap();
+            let known = |tag: &str| root.call("GET", path, &[("If-None-Match", tag)], b"").status;
+            assert_eq!(known(tag), 304, "{path}");
+            assert_eq!(root.patch(of, &change).status, 200);
+            let after = root.get(path);
+            assert_ne!(before.json(), after.json(), "{path}");
+            assert_eq!((known(tag), known(after.header("etag").unwrap())), (200, 304), "{path}");
+            // The record is as it was: a change that depends on it alone is made.
+            let send = |tag: &str| {
+                let patch = if path == &of_key { json!({ "policy": {} }) } else { json!({ "suspended": false }) };
+                root.call("PATCH", path, &[JSON, ("If-Match", tag)], patch.to_string().as_bytes()).status
+            };
+            assert_eq!(send(tag), 200, "{path}");
+            assert_eq!(root.patch(of, &back).status, 200);
+            assert_eq!(known(tag), 304, "{path}: the answer of before is back");
+        }
+    }
+}
+
+/// Permissions are added to those that the user has at that moment; what is not named stays.
+#[test]
+fn permissions_are_added_and_taken_away_at_once() {
+    for setup in Setup::both() {
+        let (org, root) = (setup.org("acme"), setup.root());
+        let ada = format!("/orgs/{org}/users/ada@acme.example");
+        let changed =
+            root.patch(&ada, &json!({ "add_permissions": ["a"], "remove_permissions": ["queries:read", "z"] }));
+        assert_eq!(changed.json()["permissions"], json!(["a", "queries:write"]), "{changed:?}");
+        let adding: Vec<_> = (0..8).map(|number| format!("p{number}")).collect();
+        thread::scope(|scope| {
+            for permission in &adding {
+                let (root, ada) = (&root, &ada);
+                scope.spawn(move || {
+                    let added = || root.patch(ada, &json!({ "add_permissions": [permission] }));
+                    let ended = std::iter::repeat_with(added).find(|answer| answer.status != 412).unwrap();
+                    assert_eq!(ended.status, 200, "{ended:?}");
+                });
+            }
+        });
+        let held = root.get(&ada).json()["permissions"].clone();
+        assert!(adding.iter().all(|permission| held.as_array().unwrap().contains(&json!(permission))), "{held}");
+        assert_eq!(held.as_array().unwrap().len(), 10, "{held}");
+    }
+}

@@ -21,7 +21,7 @@ async fn make_stricter(state: &State) {
         if org.name == "acme" {
             let bob = users.iter().find(|user| user.email.starts_with("bob") && user.is_active()).unwrap().id;
             state.change(Change::WithdrawUser { org: org.id, user: bob, at }).await.unwrap();
-            state.change(Change::suspend_user(org.id, ada, Some(at))).await.unwrap();
+            state.change(Change::suspend_user(org.id, ada, Some(at), true)).await.unwrap();
         } else {
             state.change(Change::RemoveUser { org: org.id, user: ada, at }).await.unwrap();
             state.change(Change::suspend_org(org.id, true)).await.unwrap();

@@ -160,7 +160,7 @@ impl<'a> RecordMaker<'a> {
         self.key(&suspended, user, "stapler").await;
         self.change(Change::suspend_org(suspended.id, true)).await;
         self.change(Change::WithdrawUser { org: suspended.id, user, at: self.now }).await;
-        self.change(Change::suspend_user(suspended.id, user, Some(self.now))).await;
+        self.change(Change::suspend_user(suspended.id, user, Some(self.now), true)).await;
         self.org("empty").await;
     }
 

@@ -174,3 +174,38 @@ fn retry_after_of_a_refusal_is_told() {
     assert_eq!(refused.err, "keygate: too many (try again after 60 s)\n");
     drop(serving.join());
 }
+
+/// A server that gives each page the same cursor ends the command, instead of keeping it busy for ever.
+#[test]
+fn list_ends_when_a_cursor_repeats() {
+    let files = tempfile::tempdir().unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = format!("http://{}", listener.local_addr().unwrap());
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            thread::spawn(move || repeat_page(stream.unwrap()));
+        }
+    });
+    fs::write(files.path().join("token"), "kgm_AbcDEF1239_x").unwrap();
+    for line in ["org list", "user list --org acme", "token list", "audit list --limit 1000"] {
+        let token = files.path().join("token");
+        let options: [&Path; 4] = ["--token-file".as_ref(), &token, "--server".as_ref(), server.as_ref()];
+        let ended = run(line, files.path(), &options, "");
+        assert_eq!(ended.code, 1, "{line}: {ended:?}");
+        assert!(ended.err.contains("repeats a page"), "{line}: {ended:?}");
+    }
+}
+
+/// Answers each request of a connection with the same page.
+fn repeat_page(stream: std::net::TcpStream) {
+    let page = r#"{"items":[],"nextCursor":"again","gateway":"g"}"#;
+    let mut reader = std::io::BufReader::new(stream.try_clone().unwrap());
+    let mut line = String::new();
+    while std::io::BufRead::read_line(&mut reader, &mut line).is_ok_and(|length| length > 0) {
+        if line == "\r\n" {
+            let head = "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length";
+            drop(write!(&stream, "{head}: {}\r\n\r\n{page}", page.len()));
+        }
+        line.clear();
+    }
+}

@@ -133,7 +133,7 @@ pub(super) async fn refusals_have_a_fixed_order(state: &State) {
     fixture.suspend(state, true).await;
     assert_eq!(ask(&key).await, Refusal::OrgSuspended);
     let (org, user) = (fixture.org, fixture.user);
-    state.change(Change::suspend_user(org, user, Some(now))).await.unwrap();
+    state.change(Change::suspend_user(org, user, Some(now), true)).await.unwrap();
     assert_eq!(ask(&key).await, Refusal::UserSuspended);
     state.change(Change::RemoveUser { org, user, at: now }).await.unwrap();
     assert_eq!(ask(&key).await, Refusal::UserRemoved);

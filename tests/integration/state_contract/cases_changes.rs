@@ -149,7 +149,7 @@ pub(super) async fn suspended_user_is_denied_until_resumed(state: &State) {
     admit(state, &key, now).await;
     let later = now.after(TOKEN);
     for at in [now, later] {
-        state.change(Change::suspend_user(org, user, Some(at))).await.unwrap();
+        state.change(Change::suspend_user(org, user, Some(at), true)).await.unwrap();
         let suspended = record().await;
         assert_eq!((suspended.suspended, suspended.is_active()), (Some(now), false), "the first one stands");
     }
@@ -169,19 +169,19 @@ pub(super) async fn suspended_user_is_denied_until_resumed(state: &State) {
     let late = fixture.key(state).await;
     assert_eq!(refuse(state, &late, later).await, Refusal::UserSuspended);
     for _ in 0..2 {
-        state.change(Change::suspend_user(org, user, None)).await.unwrap();
+        state.change(Change::suspend_user(org, user, None, true)).await.unwrap();
         assert_eq!(record().await.suspended, None);
     }
     for held in [&key, &quota_key, &late] {
         admit(state, held, later).await;
     }
     let nobody = domain::identity::UserId::generate();
-    let missing = state.change(Change::suspend_user(org, nobody, Some(now))).await;
+    let missing = state.change(Change::suspend_user(org, nobody, Some(now), true)).await;
     assert!(matches!(missing, Err(ChangeError::NoUser(id)) if id == nobody), "{missing:?}");
-    state.change(Change::suspend_user(org, user, Some(now))).await.unwrap();
+    state.change(Change::suspend_user(org, user, Some(now), true)).await.unwrap();
     state.change(Change::RemoveUser { org, user, at: now }).await.unwrap();
     for at in [Some(now), None] {
-        let removed = state.change(Change::suspend_user(org, user, at)).await;
+        let removed = state.change(Change::suspend_user(org, user, at, true)).await;
         assert!(matches!(removed, Err(ChangeError::NoUser(id)) if id == user), "{removed:?}");
     }
     assert_eq!(refuse(state, &key, later).await, Refusal::UserRemoved);

@@ -137,7 +137,7 @@ async fn doomed(state: &State, fixture: &Fixture, number: usize) -> Doomed {
     let (change, expected) = match number % 5 {
         0 => (Change::RevokeKey { key: key.id, at }, Refusal::Revoked),
         1 => (Change::RemoveUser { org, user, at }, Refusal::UserRemoved),
-        2 => (Change::suspend_user(org, user, Some(at)), Refusal::UserSuspended),
+        2 => (Change::suspend_user(org, user, Some(at), true), Refusal::UserSuspended),
         3 => (Change::permit_user(org, user, Vec::new(), None), Refusal::Forbidden),
         _ => {
             let digest = PlainKey::generate(key.id).unwrap().digest();

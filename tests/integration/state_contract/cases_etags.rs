@@ -76,9 +76,9 @@ pub(super) async fn tag_changes_with_every_change_of_a_record(state: &State) {
 
     let changes = vec![
         Change::permit_user(org, user, vec![permission("a"), permission("b")], None),
-        Change::suspend_user(org, user, Some(now)),
+        Change::suspend_user(org, user, Some(now), true),
         Change::WithdrawUser { org, user, at: now },
-        Change::suspend_user(org, user, None),
+        Change::suspend_user(org, user, None, true),
         Change::permit_user(org, user, vec![permission("c")], None),
         Change::RemoveUser { org, user, at: now },
     ];
@@ -134,7 +134,7 @@ pub(super) async fn change_with_a_stale_tag_changes_nothing(state: &State) {
     let digest = PlainKey::generate(key.id).unwrap().digest();
     let stale = vec![
         Change::suspend_org(org, true).if_match(tags.0),
-        Change::suspend_user(org, user, Some(now)).if_match(tags.1),
+        Change::suspend_user(org, user, Some(now), true).if_match(tags.1),
         Change::WithdrawUser { org, user, at: now }.if_match(tags.1),
         Change::RemoveUser { org, user, at: now }.if_match(tags.1),
         Change::RevokeKey { key: key.id, at: now }.if_match(tags.2),

@@ -52,19 +52,19 @@ async fn remove(state: &State, rule: &FederationRule) -> Result<(), ChangeError>
 }
 
 /// A rule of a new organization, for a service of it.
-async fn new_rule(state: &State) -> (Fixture, FederationRule) {
+pub(super) async fn new_rule(state: &State) -> (Fixture, FederationRule) {
     let fixture = new_fixture(state).await;
     let rule = rule_of(&fixture, service(state, &fixture).await, "deploy");
     create(state, &rule).await.unwrap();
     (fixture, rule)
 }
 
-fn token() -> TokenDigest {
+pub(super) fn token() -> TokenDigest {
     Token::generate().unwrap().digest()
 }
 
 /// Exchanges a token for a key that ends at this time.
-async fn exchange_until(
+pub(super) async fn exchange_until(
     state: &State,
     fixture: &Fixture,
     rule: &FederationRule,

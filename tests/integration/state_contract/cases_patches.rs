@@ -43,7 +43,7 @@ pub(super) async fn fields_of_a_user_are_changed_together(state: &State) {
     let before = find().await;
     let permitted = Some(Permitted { permissions: vec![permission("a"), permission("b")], vouched_by: None });
     // A person has no responsible person: the rest of the patch is not made either.
-    let patch = UserPatch { permitted, suspended: Field::Set(now), responsible: Some(other) };
+    let patch = UserPatch { permitted, suspended: Field::Set(now), by_operator: false, responsible: Some(other) };
     let refused = state.change(Change::UpdateUser { org, user, patch: patch.clone() }).await.unwrap_err();
     assert!(matches!(refused, ChangeError::NotService(_)), "{refused}");
     assert_eq!(find().await, before);

@@ -155,7 +155,7 @@ pub(super) async fn refusals_by_policy_have_their_place_in_the_order(state: &Sta
     let nets = networks(&["10.0.0.0/8"]);
     set(state, &key, PolicyPatch { networks: Field::Set(nets), ..PolicyPatch::default() }).await;
     assert_eq!(ask().await, Refusal::AddressRefused);
-    state.change(Change::suspend_user(org, user, Some(now))).await.unwrap();
+    state.change(Change::suspend_user(org, user, Some(now), true)).await.unwrap();
     assert_eq!(ask().await, Refusal::UserSuspended);
     state.change(Change::RemoveUser { org, user, at: now }).await.unwrap();
     assert_eq!(ask().await, Refusal::UserRemoved);

@@ -107,7 +107,7 @@ impl Model {
             }
             15..17 => {
                 self.user_suspended = !self.user_suspended;
-                Change::suspend_user(org, user, self.user_suspended.then_some(self.now))
+                Change::suspend_user(org, user, self.user_suspended.then_some(self.now), true)
             }
             17 => {
                 self.org_suspended = !self.org_suspended;

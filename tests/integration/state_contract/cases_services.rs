@@ -24,7 +24,7 @@ pub(super) async fn service_has_a_responsible_person_and_goes_on_without(state: 
     state.change(Change::reassign_user(org, user, other)).await.unwrap();
     assert_eq!(record().await, User { responsible: Some(other), ..service.clone() });
     for at in [Some(now), None, Some(now)] {
-        state.change(Change::suspend_user(org, other, at)).await.unwrap();
+        state.change(Change::suspend_user(org, other, at, true)).await.unwrap();
         admit(state, &key, now).await;
     }
     state.change(Change::RemoveUser { org, user: other, at: now }).await.unwrap();
@@ -32,7 +32,7 @@ pub(super) async fn service_has_a_responsible_person_and_goes_on_without(state: 
     assert_eq!(record().await.responsible, Some(other), "nobody else is responsible by themselves");
     // Permissions and a suspension of its own leave the person as it is.
     state.change(Change::permit_user(org, user, Vec::new(), None)).await.unwrap();
-    state.change(Change::suspend_user(org, user, Some(now))).await.unwrap();
+    state.change(Change::suspend_user(org, user, Some(now), true)).await.unwrap();
     let expected = User { responsible: Some(other), permissions: Vec::new(), suspended: Some(now), ..service };
     assert_eq!(record().await, expected);
     let listed = state.users(org).await.unwrap();

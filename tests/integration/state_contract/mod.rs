@@ -20,6 +20,7 @@ mod cases_policy;
 mod cases_policy_histories;
 mod cases_unused_keys;
 mod cases_services;
+mod cases_suspensions;
 mod cases_records;
 mod cases_actors;
 mod cases_pages;
@@ -46,6 +47,7 @@ mod redis_pages;
 mod redis_outages;
 mod redis_memory;
 mod lost_state;
+mod redis_clocks;
 mod redis_shares;
 mod redis_load;
 mod redis_heartbeat;
@@ -135,6 +137,10 @@ macro_rules! contract {
             ],
             cases_policy_histories: [
                 decisions_are_those_of_the_model_in_every_history,
+            ],
+            cases_suspensions: [
+                suspension_by_the_operator_is_taken_back_by_the_operator_alone,
+                suspended_organization_gets_no_key_of_a_person,
             ],
             cases_services: [
                 service_has_a_responsible_person_and_goes_on_without,

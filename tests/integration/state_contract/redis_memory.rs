@@ -1,16 +1,24 @@
 //! A server whose memory is full (`maxmemory` with `noeviction`): what withdraws something is accepted all the same.
 
+use std::time::Duration;
+
 use domain::clock;
+use domain::key::policy::DisabledBy;
 use domain::quota::Quota;
 use domain::refusal::Refusal;
 use state::redis::{Clock, Servers, Settings};
-use state::{Change, ChangeError, Redis as RedisState, RevocationEntry, State};
+use state::{
+    Bounds, Change, ChangeError, KeyList, PolicyScope, Redis as RedisState, RevocationEntry, RuleChange, State,
+};
 
-use super::cases_idempotency::{new_token, request};
+use super::cases_federation::new_rule;
+use super::cases_idempotency::{repeated, request};
+use super::cases_policy::disabled;
 use super::cases_sessions;
-use super::fixture::{Fixture, HeldKey, fixture_with_key, new_key, record, refuse};
+use super::fixture::{Fixture, HeldKey, fixture_with_key, new_key, new_org, record, refuse};
 use super::redis::{at, settings};
 use super::runtime::{block_on, enter};
+use crate::migration::records::new_token;
 use crate::support::redis::Redis;
 use crate::support::until;
 
@@ -49,7 +57,7 @@ fn withdrawals_are_accepted_while_memory_is_full() {
         let tag = record(&state, &revoked.1).await.etag();
         fill(&server);
         let (org, user, at) = (removed.0.org, removed.0.user, clock::now());
-        let quota = Some(Quota { requests: 1, per: std::time::Duration::from_secs(60), burst: 1, strict: false });
+        let quota = Some(Quota { requests: 1, per: Duration::from_secs(60), burst: 1, strict: false });
         for change in [
             revoke(&revoked.1).if_match(tag),
             Change::RemoveUser { org, user, at },
@@ -65,9 +73,6 @@ fn withdrawals_are_accepted_while_memory_is_full() {
         let (key, digest) = new_key(limited.0.tag, limited.0.org, limited.0.user);
         let created = state.change(Change::CreateKey { key, digest }).await;
         assert!(matches!(created, Err(ChangeError::Unavailable(_))), "{created:?}");
-        // The record of a request needs memory, also that of one that withdraws something.
-        let recorded = state.change(revoke(&limited.1).once(request(new_token(), limited.1.id))).await;
-        assert!(matches!(recorded, Err(ChangeError::Unavailable(_))), "{recorded:?}");
         assert!(!state.is_connected(), "requests are refused meanwhile");
         make_room(&server);
         until("the state is connected again", || state.is_connected().then_some(()));
@@ -78,6 +83,58 @@ fn withdrawals_are_accepted_while_memory_is_full() {
         let (org, user) = state.member(limited.0.org, limited.0.user).await.unwrap().unwrap();
         assert!(user.permissions.is_empty() && org.concurrent == Some(1));
         assert!(state.session_by_id(session, now).await.unwrap().is_none());
+    });
+}
+
+/// Nothing that a withdrawal needs besides is refused: the grant of a token's first change in an organization, the
+/// record of its request, and the lists by which its subject is found.
+#[test]
+fn programs_withdraw_while_memory_is_full() {
+    let _entered = enter();
+    let server = Redis::start();
+    let state = open(&server);
+    block_on(async {
+        let (fixture, first) = fixture_with_key(&state).await;
+        let (_, second) = fixture_with_key(&state).await;
+        let recorded = fixture.key(&state).await;
+        let [program, other] = ["program", "other"].map(new_token);
+        for token in [&program, &other] {
+            state.change(Change::CreateToken(Box::new(token.clone()))).await.unwrap();
+        }
+        let (rule_org, rule) = new_rule(&state).await;
+        let (org, user) = (fixture.org, fixture.user);
+        let member = cases_sessions::created(&state).await.0;
+        let (session, chosen) = (member.id, member.chosen);
+        state.set_bounds(Bounds { keep_revoked: Duration::ZERO, ..Bounds::DEFAULT });
+        fill(&server);
+        let actor = format!("token:{}", program.id);
+        let leaked = disabled(clock::now(), DisabledBy::Leak);
+        let once = request(program.id, recorded.id);
+        for change in [
+            revoke(&first),
+            Change::set_key_policy(second.id, Box::new(leaked), PolicyScope::Operator),
+            revoke(&recorded).once(once.clone()),
+            Change::WithdrawUser { org, user, at: clock::now() },
+            Change::suspend_user(org, user, Some(clock::now())),
+            Change::suspend_org(org, true),
+            Change::FederationRule(RuleChange::Remove { org: rule_org.org, name: rule.name.clone() }),
+            Change::RevokeToken { token: other.id, at: clock::now() },
+            Change::EndMembership { session, org: chosen },
+        ] {
+            let text = format!("{change:?}");
+            state.change(change.by(&actor)).await.unwrap_or_else(|error| panic!("{text}: {error:?}"));
+        }
+        repeated(state.change(revoke(&recorded).once(once)).await);
+        let list = KeyList { org, owner: None, newest_first: false };
+        assert!(state.page_of_keys(list, None, 10).await.unwrap().items.is_empty(), "revoked keys leave the lists");
+        state.cursor_secret().await.unwrap();
+        let added = Change::CreateOrg(new_org()).by(&actor);
+        assert!(matches!(state.change(added).await, Err(ChangeError::Unavailable(_))), "what adds is refused");
+        make_room(&server);
+        until("the state is connected again", || state.is_connected().then_some(()));
+        let now = clock::now();
+        assert_eq!(refuse(&state, &first, now).await, Refusal::Revoked);
+        assert_eq!(refuse(&state, &second, now).await, Refusal::KeyDisabled);
     });
 }
 

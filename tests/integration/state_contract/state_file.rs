@@ -6,11 +6,13 @@ use std::time::Duration;
 use domain::clock;
 use domain::refusal::Refusal;
 use state::embedded::OpenError;
-use state::{Change, ChangeError, Embedded, OrgPolicy, State, UnusedKeys, User};
+use state::{Change, ChangeError, Embedded, IdempotencyPlace, OrgPolicy, State, UnusedKeys, User};
 
+use super::cases_idempotency::{new_token, request};
 use super::embedded::{open, record, settings};
-use super::fixture::{admit, fixture_with_key, new_user, refuse};
+use super::fixture::{admit, fixture_with_key, new_key, new_user, refuse};
 use super::runtime::block_on;
+use crate::support::SmallDisk;
 
 #[test]
 fn state_file_is_opened_by_one_process_at_a_time() {
@@ -107,4 +109,27 @@ fn failed_write_changes_nothing_and_loses_no_use() {
     let state = open(dir.path());
     assert_eq!(record(&state, key.id).uses, 1);
     assert_eq!(block_on(refuse(&state, &key, clock::now())), Refusal::OrgSuspended);
+}
+
+/// The space that is left is for withdrawals, and not for records of requests.
+#[test]
+fn withdrawal_is_made_without_its_record_when_nothing_can_be_added() {
+    const NAME: &str = "state_contract::state_file::withdrawal_is_made_without_its_record_when_nothing_can_be_added";
+    let Some(disk) = SmallDisk::mount(NAME, 40) else { return };
+    let state = open(disk.path());
+    block_on(async {
+        let (fixture, key) = fixture_with_key(&state).await;
+        disk.fill();
+        let create = async || {
+            let (key, digest) = new_key(fixture.tag, fixture.org, fixture.user);
+            state.change(Change::CreateKey { key, digest }).await
+        };
+        while create().await.is_ok() {}
+        let once = request(new_token(), key.id);
+        state.change(Change::RevokeKey { key: key.id, at: clock::now() }.once(once.clone())).await.unwrap();
+        assert_eq!(refuse(&state, &key, clock::now()).await, Refusal::Revoked);
+        let place = IdempotencyPlace::Org(fixture.tag);
+        assert_eq!(state.idempotency_record(place, &once.id, clock::now()).await.unwrap(), None);
+    });
+    disk.make_room();
 }

@@ -32,6 +32,10 @@ pub async fn perform(to: &Management, actor: &Actor, operation: Operation, now: 
             Reply::User { user: to.create_service(actor, &org, &name, &responsible, permissions, now).await? },
         Operation::ListUsers { org, cursor, limit } =>
             Reply::Users(to.list_users(actor, &org, &PageQuery { cursor, limit }, now).await?),
+        Operation::ShowUser { org, user } => Reply::User { user: to.show_user(actor, &org, &user, now).await? },
+        Operation::ChangePermissions { org, user, add_permissions, remove_permissions } => Reply::User {
+            user: to.change_permissions(actor, &org, &user, add_permissions, remove_permissions, now).await?,
+        },
         Operation::PermitUser { org, user, permissions } =>
             Reply::User { user: to.permit_user(actor, &org, &user, permissions, now).await? },
         Operation::RemoveUser { org, user } => Reply::User { user: to.remove_user(actor, &org, &user, now).await? },

@@ -62,9 +62,20 @@ pub enum Operation {
         #[serde(default)]
         limit: PageLimit,
     },
+    /// [`show_user`](crate::management::Management::show_user)
+    #[serde(rename = "user.show")]
+    ShowUser { org: String, user: String },
     /// [`permit_user`](crate::management::Management::permit_user)
     #[serde(rename = "user.permit")]
     PermitUser { org: String, user: String, permissions: Vec<Permission> },
+    /// [`change_permissions`](crate::management::Management::change_permissions)
+    #[serde(rename = "user.change_permissions")]
+    ChangePermissions {
+        org: String,
+        user: String,
+        add_permissions: Vec<Permission>,
+        remove_permissions: Vec<Permission>,
+    },
     /// [`remove_user`](crate::management::Management::remove_user)
     #[serde(rename = "user.remove")]
     RemoveUser { org: String, user: String },

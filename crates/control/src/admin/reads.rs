@@ -9,6 +9,7 @@ impl Operation {
             Self::ListOrgs { .. }
             | Self::ShowOrg { .. }
             | Self::ListUsers { .. }
+            | Self::ShowUser { .. }
             | Self::ListKeys { .. }
             | Self::ShowKey { .. }
             | Self::FindKeys { .. }
@@ -28,6 +29,7 @@ impl Operation {
             | Self::CreateUser { .. }
             | Self::CreateService { .. }
             | Self::PermitUser { .. }
+            | Self::ChangePermissions { .. }
             | Self::RemoveUser { .. }
             | Self::SuspendUser { .. }
             | Self::ResumeUser { .. }

@@ -32,7 +32,6 @@ use super::response::{self, AdminResponse};
 use super::serving;
 use super::upstreams;
 use crate::management::{Actor, Management, UnixUser};
-use domain::clock;
 use domain::page::Page;
 use journal::shipping::SinkReport;
 use platform::abort_on_drop::AbortOnDrop;
@@ -200,7 +199,10 @@ async fn read_operation(body: Incoming) -> Result<Operation, AdminResponse> {
 /// abandoned then.
 async fn perform(operation: Operation, actor: Actor, management: Arc<Management>) -> AdminResponse {
     let is_read = operation.is_read();
-    let task = tokio::spawn(async move { dispatch::perform(&management, &actor, operation, clock::now()).await });
+    let task = tokio::spawn(async move {
+        let now = management.now();
+        dispatch::perform(&management, &actor, operation, now).await
+    });
     let performed = if is_read { AbortOnDrop::new(task).await } else { task.await };
     match performed {
         Ok(Ok(reply)) => response::json(StatusCode::OK, &reply),

@@ -228,7 +228,7 @@ impl Dashboard {
             return self.error_page(id, &DashboardError::NotFound);
         }
         let is_api = self.is_api(path);
-        match ControlRequest::read(&self.settings.path, id, peer, &self.trusted, request).await {
+        match ControlRequest::read(&self.settings.path, id, peer, &self.trusted, request, &self.management).await {
             Ok(request) => self.dispatch(&request).await,
             Err(ReadError::TimedOut) => self.early_error(id, is_api, DashboardError::BodyTimeout),
             Err(ReadError::Body) => self.early_error(id, is_api, DashboardError::Body),

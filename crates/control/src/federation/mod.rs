@@ -127,7 +127,7 @@ impl TokenEndpoint {
             return response::failure(id, &ExchangeError::TooManyAttempts(seconds));
         }
         let client = ClientInfo { ip: Some(ip), user_agent: user_agent(&head.headers) };
-        match self.exchange(head, body, &client, now).await {
+        match self.exchange(head, body, &client).await {
             Ok(response) => {
                 self.attempts.uncount(ip);
                 response
@@ -148,13 +148,16 @@ impl TokenEndpoint {
         head: Parts,
         body: Incoming,
         client: &ClientInfo,
-        now: Micros,
     ) -> Result<Response<Bytes>, ExchangeError> {
         let request = ExchangeRequest::read(&head, body).await?;
         let management = &self.shared.management;
+        // First, so that a token of another form is refused as such, whatever the audience names.
+        let malformed = || FederationError::from(SubjectTokenError::from(Error::Malformed));
+        let claimed = SubjectToken::claimed_issuer(&request.subject_token).ok_or_else(malformed)?;
+        let now = management.now();
         let target = management.find_exchange_target(&request.audience).await?;
         // A token of another issuer is told nothing about the rule, not even that there is one.
-        if SubjectToken::claimed_issuer(&request.subject_token).as_deref() != Some(target.issuer()) {
+        if claimed != target.issuer() {
             return Err(ManagementError::from(FederationError::Target).into());
         }
         let issuer = self.shared.issuers.find(target.issuer()).map_err(FederationError::from)?;

@@ -13,6 +13,7 @@ use super::{Management, ManagementError, UnixUser};
 use domain::clock::Micros;
 use domain::identity::{OrgId, PersonId, UserId};
 use domain::management_token::{ManagementToken, TokenId};
+use domain::names;
 use domain::session::TokenDigest;
 use state::{ActorName, Org, PolicyScope, Session, User};
 
@@ -202,12 +203,13 @@ impl SignedInUser {
 
     /// Returns whether a reference, an id or a name, names the chosen organization.
     pub(super) fn has_chosen(&self, org: &str) -> bool {
-        org.parse::<OrgId>().map_or(org == self.org.name, |id| id == self.org.id)
+        org.parse::<OrgId>().map_or(org.trim() == self.org.name, |id| id == self.org.id)
     }
 
     /// Returns whether a reference, an id or an email address, names this user.
     pub(super) fn is_named(&self, user: &str) -> bool {
-        user.parse::<UserId>().map_or_else(|_| user.to_lowercase() == self.user.email, |id| id == self.user.id)
+        user.parse::<UserId>()
+            .map_or_else(|_| names::normalize_handle(user) == self.user.email, |id| id == self.user.id)
     }
 }
 

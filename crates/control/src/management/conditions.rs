@@ -63,6 +63,19 @@ pub(super) fn apply(change: Change, by: AuditActor<'_>) -> Change {
     })
 }
 
+/// Makes a change depend on the record as it was read with this tag, besides the conditions of its call.
+///
+/// # Errors
+/// [`ManagementError::Stale`] when the call depends on another one.
+pub(super) fn require_read(change: Change, read: ETag, actor: &Actor) -> Result<Change, ManagementError> {
+    match actor {
+        Actor::Program(program) if program.conditions.if_match.is_some_and(|tag| tag != read) => {
+            Err(ManagementError::Stale)
+        }
+        _ => Ok(change.if_match(read)),
+    }
+}
+
 /// The status of the response to a change that was made, and the path of the record below the API's; none of changes of
 /// sessions.
 fn resource(change: &Change) -> Option<(u16, String)> {

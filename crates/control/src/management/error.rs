@@ -127,7 +127,7 @@ pub enum ManagementError {
         at: Option<Micros>,
     },
     /// The record does not have the entity tag that the change depends on.
-    #[error("this was changed meanwhile; read it again, and send its ETag in If-Match")]
+    #[error("this was changed meanwhile; read it again, and decide anew")]
     Stale,
     /// The change of a call with this idempotency key was made before.
     #[error("a call with this idempotency key was made before")]
@@ -153,6 +153,12 @@ pub enum ManagementError {
     /// The operator disabled the key.
     #[error("key {0} was disabled by the operator of this service, who alone can enable it")]
     DisabledByOperator(KeyId),
+    /// The operator suspended the user.
+    #[error("this user was suspended by the operator of this service, who alone can resume it")]
+    SuspendedByOperator,
+    /// The organization of a session or a token is suspended.
+    #[error("this organization is suspended, so that nothing is created in it; ask the operator of this service")]
+    OrgSuspended,
     /// No other administrator of the organization may act.
     #[error("this is the last administrator of the organization; make another one first")]
     LastAdmin,

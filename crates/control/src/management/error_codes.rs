@@ -65,6 +65,8 @@ impl ManagementError {
             Self::Widened(_) => (NotAllowed, "policy_widened"),
             Self::InUse(_) => (Conflict, "key_in_use"),
             Self::DisabledByOperator(_) => (NotAllowed, "disabled_by_operator"),
+            Self::SuspendedByOperator => (NotAllowed, "suspended_by_operator"),
+            Self::OrgSuspended => (NotAllowed, "org_suspended"),
             Self::LastAdmin => (Conflict, "last_admin"),
             Self::Taken(_) | Self::AlreadyImported(_) => (Conflict, "taken"),
             Self::KeyIdOfAnotherOrg { .. } => (Unprocessable, "key_id_of_another_org"),

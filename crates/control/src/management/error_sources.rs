@@ -37,6 +37,8 @@ impl From<ChangeError> for ManagementError {
             ChangeError::Widened(key) => Self::Widened(key),
             ChangeError::InUse(key) => Self::InUse(key),
             ChangeError::DisabledByOperator(key) => Self::DisabledByOperator(key),
+            ChangeError::SuspendedByOperator(_) => Self::SuspendedByOperator,
+            ChangeError::OrgSuspended(_) => Self::OrgSuspended,
             ChangeError::Taken(what) => Self::Taken(what),
             ChangeError::TooManyKeys(limit) => Self::TooManyKeys(limit),
             ChangeError::TooManySessions(limit) => Self::TooManySessions(limit),

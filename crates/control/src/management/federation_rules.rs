@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::audited_change::Target;
 use super::authorization::Access;
-use super::operands::normalize_permissions;
+use super::operands::{check_creation, normalize_permissions};
 use super::{Actor, FederationError, Management, ManagementError};
 use crate::oidc;
 use domain::clock::{self, Micros};
@@ -86,6 +86,7 @@ impl Management {
     ) -> Result<FederationRule, ManagementError> {
         let by = self.authorize(actor, Access::OrgOperator(org, TokenScope::KeysCreate), now).await?;
         let org = self.find_org(org).await?;
+        check_creation(actor, &org)?;
         let user = self.find_user(org.id, &new.user).await?;
         if !user.is_service() {
             return Err(ManagementError::NotService(user.email));

@@ -116,7 +116,7 @@ impl Management {
         if let SecretSource::Given(_) = source {
             Self::require_digests_allowed(actor)?;
         }
-        let draft = self.draft_key(org, request, now).await?;
+        let draft = self.draft_key(actor, org, request, now).await?;
         match source {
             SecretSource::Generated => self.create_generated(draft, by).await,
             SecretSource::Given(secret) => self.create_given(draft, secret, by).await,
@@ -160,11 +160,12 @@ impl Management {
     /// Looks up the owner of a new key, and validates what was asked for.
     pub(super) async fn draft_key(
         &self,
+        actor: &Actor,
         org: &str,
         request: NewKeyRequest<'_>,
         now: Micros,
     ) -> Result<KeyDraft, ManagementError> {
-        let (org, user, name) = self.find_owner(org, request.user, request.name).await?;
+        let (org, user, name) = self.find_owner(actor, org, request.user, request.name).await?;
         let policy = request.policy.into_policy(&user.permissions, &org.policy, now)?;
         Ok(KeyDraft { org, user, name, policy })
     }

@@ -8,6 +8,7 @@ use super::{Key, KeyStatus, duration_text};
 use domain::clock::Micros;
 use domain::identity::UserId;
 use domain::key::{self, KeyDigest, KeyId};
+use domain::names;
 
 /// Filter and order of a list of keys. A filter that is empty lists every key.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -63,7 +64,7 @@ impl KeyQuery {
     pub(super) fn matches_fields(&self, key: &Key, now: Micros) -> bool {
         let owner_matches = || match self.owner() {
             Some(owner) => owner == key.user,
-            None => key.email == self.user.to_lowercase(),
+            None => key.email == names::normalize_handle(&self.user),
         };
         let is_unused = |time| key.last_used.unwrap_or(key.created).after(time) <= now;
         let expires = key.policy.expires.filter(|expires| now < *expires);

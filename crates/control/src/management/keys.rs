@@ -3,7 +3,7 @@
 use super::audited_change::Target;
 use super::authorization::Access;
 use super::key_creation::NewDigest;
-use super::operands::check_digest;
+use super::operands::{check_creation, check_digest};
 use super::user::Responsible;
 use super::{Actor, ApiKey, Key, KeyActor, KeyUpdate, LimitUpdate, Management, ManagementError, NewKey, PolicyUpdate};
 use domain::clock::Micros;
@@ -61,7 +61,7 @@ impl Management {
         let by = self.authorize(actor, Access::OrgOperator(org, TokenScope::KeysCreate), now).await?;
         let digest = check_digest(sha256)?;
         let quota = limits.map(|limits| limits.quota_from(self.state.quota())).transpose()?;
-        let (org, user, name) = self.find_owner(org, user, name).await?;
+        let (org, user, name) = self.find_owner(actor, org, user, name).await?;
         let policy = policy.into_imported(&user.permissions, &org.policy, disabled, now)?;
         let path = if quota.is_some() { "key.import/limits" } else { "key.import" };
         let new = new_record(self.id_of_new_key(id, &org)?, member(&user), name, now);
@@ -115,12 +115,14 @@ impl Management {
     /// Looks up the organization and the user that a new key is for, and checks its name.
     pub(super) async fn find_owner(
         &self,
+        actor: &Actor,
         org: &str,
         user: &str,
         name: &str,
     ) -> Result<(state::Org, state::User, String), ManagementError> {
         let name = names::validate_name(name)?;
         let org = self.find_org(org).await?;
+        check_creation(actor, &org)?;
         let user = self.find_user(org.id, user).await?;
         Ok((org, user, name))
     }

@@ -78,7 +78,7 @@ impl Management {
         if let Some(found) = self.key_with_secret(actor, secret, now).await? {
             return Ok(found);
         }
-        let draft = self.draft_key(org, request, now).await?;
+        let draft = self.draft_key(actor, org, request, now).await?;
         let new = state::Key { imported: id.is_none(), ..draft.record(new_id, now) };
         for _ in 0..MAX_ATTEMPTS {
             let creation = NewDigest::created(digest, id.is_some());

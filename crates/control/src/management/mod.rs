@@ -18,6 +18,7 @@ use std::sync::Arc;
 
 use prometheus::Histogram;
 
+use domain::clock::{self, Micros};
 use journal::audit::{self, AuditView, Journal};
 use platform::metrics::StateMetrics;
 use state::State;
@@ -134,6 +135,11 @@ pub struct Management {
 }
 
 impl Management {
+    /// The time by the clock of the state: that of operations, which end, accept and remember what is of others.
+    pub fn now(&self) -> Micros {
+        self.state.time(clock::now())
+    }
+
     /// Manages this state, and records changes in this journal.
     pub fn new(state: Arc<State>, journal: Journal, settings: &audit::Settings, metrics: &StateMetrics) -> Self {
         Self {

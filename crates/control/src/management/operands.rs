@@ -1,8 +1,9 @@
 //! Operands: normalizes permissions, and looks up the organizations and users that references name.
 
-use super::{Management, ManagementError};
+use super::{Actor, Management, ManagementError};
 use domain::identity::{OrgId, Permission, UserId};
 use domain::key::KeyDigest;
+use domain::names;
 
 /// Keys of one operation at most: more than a page of them.
 const MAX_KEYS: usize = 200;
@@ -17,7 +18,7 @@ impl Management {
     pub(super) async fn look_up_org(&self, reference: &str) -> Result<Option<state::Org>, ManagementError> {
         Ok(match reference.parse::<OrgId>() {
             Ok(id) => self.state.org(id).await?,
-            Err(_) => self.state.org_by_name(reference).await?,
+            Err(_) => self.state.org_by_name(reference.trim()).await?,
         })
     }
 
@@ -25,11 +26,19 @@ impl Management {
     pub(super) async fn find_user(&self, org: OrgId, reference: &str) -> Result<state::User, ManagementError> {
         let user = match reference.parse::<UserId>() {
             Ok(id) => self.state.member(org, id).await?.map(|(_, user)| user),
-            Err(_) => self.state.user_by_email(org, &reference.to_lowercase()).await?,
+            Err(_) => self.state.user_by_email(org, &names::normalize_handle(reference)).await?,
         };
         let user = user.filter(|user| user.removed.is_none());
         user.ok_or_else(|| ManagementError::NoUser(reference.to_owned()))
     }
+}
+
+/// Refuses the creation of anything in a suspended organization to its sessions and tokens.
+///
+/// # Errors
+/// [`ManagementError::OrgSuspended`].
+pub(super) fn check_creation(actor: &Actor, org: &state::Org) -> Result<(), ManagementError> {
+    if org.suspended && actor.org() == Some(org.id) { Err(ManagementError::OrgSuspended) } else { Ok(()) }
 }
 
 /// Sorts permissions and removes duplicates.

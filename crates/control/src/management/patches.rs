@@ -11,7 +11,7 @@ use super::user::Responsible;
 use super::users::is_active_admin;
 use super::{
     Actor, Key, LimitUpdate, Management, ManagementError, Org, OrgPolicyUpdate, PolicyUpdate, User, check_concurrent,
-    given, keys, operands, orgs, users,
+    conditions, given, keys, operands, orgs, users,
 };
 use domain::clock::Micros;
 use domain::identity::Permission;
@@ -42,6 +42,12 @@ pub struct UserUpdate {
     /// All permissions.
     #[serde(default, deserialize_with = "given::value")]
     pub permissions: Option<Vec<Permission>>,
+    /// Permissions that are added to these, or to those that the user has.
+    #[serde(default)]
+    pub add_permissions: Vec<Permission>,
+    /// Permissions that are taken away, also from those that are added.
+    #[serde(default)]
+    pub remove_permissions: Vec<Permission>,
     /// True to suspend the user, false to resume it.
     #[serde(default, deserialize_with = "given::value")]
     pub suspended: Option<bool>,
@@ -60,6 +66,20 @@ pub struct KeyUpdate {
     /// Its own limits; `null` for the configured ones.
     #[serde(default, deserialize_with = "given::deserialize")]
     pub limits: Option<Option<LimitUpdate>>,
+}
+
+impl UserUpdate {
+    fn changes_permissions(&self) -> bool {
+        self.permissions.is_some() || !self.add_permissions.is_empty() || !self.remove_permissions.is_empty()
+    }
+
+    /// The permissions after the update of a user who has these.
+    fn apply_to(&self, present: &[Permission]) -> Vec<Permission> {
+        let mut permissions = self.permissions.clone().unwrap_or_else(|| present.to_vec());
+        permissions.extend_from_slice(&self.add_permissions);
+        permissions.retain(|permission| !self.remove_permissions.contains(permission));
+        operands::normalize_permissions(permissions)
+    }
 }
 
 impl Management {
@@ -103,7 +123,8 @@ impl Management {
     ///
     /// # Errors
     /// [`ManagementError::NoOrg`], [`ManagementError::NoUser`], [`ManagementError::NotService`],
-    /// [`ManagementError::NotPerson`], [`ManagementError::LastAdmin`].
+    /// [`ManagementError::NotPerson`], [`ManagementError::LastAdmin`]; [`ManagementError::Stale`] when permissions are
+    /// added or taken away, and the user was changed meanwhile.
     pub async fn update_user(
         &self,
         actor: &Actor,
@@ -112,14 +133,19 @@ impl Management {
         update: UserUpdate,
         now: Micros,
     ) -> Result<User, ManagementError> {
-        let UserUpdate { permissions, suspended, responsible } = update;
-        let access = if permissions.is_some() || responsible.is_some() {
+        let is_permitted = update.changes_permissions();
+        let access = if is_permitted || update.responsible.is_some() {
             Access::OrgOperator(org, TokenScope::UsersWrite)
         } else {
             Access::OrgAdmin(org, TokenScope::UsersWrite)
         };
         let by = self.authorize(actor, access, now).await?;
         let mut user = self.find_user(self.find_org(org).await?.id, user).await?;
+        // The permissions that are left follow from those that were read.
+        let read = (is_permitted && update.permissions.is_none()).then(|| user.etag());
+        let permitted =
+            is_permitted.then(|| Permitted { permissions: update.apply_to(&user.permissions), vouched_by: None });
+        let UserUpdate { suspended, responsible, .. } = update;
         if suspended == Some(true) && !actor.is_operator() && is_active_admin(&user) {
             self.require_another_admin(&user).await?;
         }
@@ -128,33 +154,31 @@ impl Management {
             Some(person) => Some(self.find_person(user.org, &person).await?),
             None => None,
         };
-        let action = user_action(permissions.is_some(), suspended, person.is_some());
-        let is_permitted = permissions.is_some() && user.withdrawn.is_some();
+        let action = user_action(is_permitted, suspended, person.is_some());
+        let is_taken_back = is_permitted && user.withdrawn.is_some();
         let is_resumed = suspended == Some(false) && user.suspended.is_some();
-        if is_permitted || is_resumed {
+        if is_taken_back || is_resumed {
             // Sessions that a withdrawal or a suspension did not get to, because the process died: they must not come
             // back with the user.
             self.end_memberships(&user, by).await?;
         }
-        let permitted = permissions.map(|permissions| {
-            let permissions = operands::normalize_permissions(permissions);
-            Permitted { permissions, vouched_by: None }
-        });
-        let since = suspended.map(|suspended| suspended.then(|| user.suspended.unwrap_or(now)));
-        let responsible = person.as_ref().map(|person| person.id);
-        let patch = UserPatch { permitted: permitted.clone(), suspended: field(since), responsible };
+        let patch = UserPatch {
+            permitted,
+            suspended: field(suspended.map(|suspended| suspended.then_some(now))),
+            by_operator: actor.is_operator(),
+            responsible: person.as_ref().map(|person| person.id),
+        };
         // The user first: from then on no session acts there, also one that begins meanwhile.
-        let change = Change::UpdateUser { org: user.org, user: user.id, patch };
+        let change = Change::UpdateUser { org: user.org, user: user.id, patch: patch.clone() };
+        let change = match read {
+            Some(tag) => conditions::require_read(change, tag, actor)?,
+            None => change,
+        };
         self.apply_change(action, users::target(&user), change, by).await?;
         if suspended == Some(true) {
             self.end_memberships(&user, by).await?;
         }
-        if let Some(permitted) = permitted {
-            user.permissions = permitted.permissions;
-            user.withdrawn = None;
-        }
-        user.suspended = since.unwrap_or(user.suspended);
-        user.responsible = responsible.or(user.responsible);
+        patch.apply_to(&mut user);
         let responsible = match person {
             Some(person) => Some(Responsible::new(person.id, Some(&person))),
             None => self.find_responsible(&user).await?,

@@ -38,10 +38,11 @@ impl Management {
             }
         };
         let filter = Filter { org, ..filter };
-        let Filter { key, user, subject, since, until, id, outcome, kind, refused, .. } = filter;
+        // All of them, so that a cursor is of no use with other ones.
+        let Filter { key, user, subject, token, org, since, until, id, outcome, kind, refused } = filter;
         let times = [since, until].map(|time| time.map(|time| time.0));
         let kinds = [RecordKind::Request, RecordKind::Change].map(|known| kind == Some(known));
-        let query = ("records", org, key, (user, subject), times, id, outcome, kinds, refused);
+        let query = ("records", org, key, (user, subject, token), times, id, outcome, kinds, refused);
         let (page, view) = self.page_of_records(actor, &query, filter, page).await?;
         let knows_operators = actor.knows_operators();
         let show = |record: Record| {

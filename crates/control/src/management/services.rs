@@ -12,7 +12,7 @@ use futures_util::future::try_join_all;
 use super::authorization::Access;
 use super::user::Responsible;
 use super::users::NewUser;
-use super::{Actor, Management, ManagementError, User, UserUpdate};
+use super::{Actor, Management, ManagementError, User, UserUpdate, operands};
 use domain::clock::Micros;
 use domain::identity::{OrgId, Permission, UserId};
 use domain::management_token::TokenScope;
@@ -37,7 +37,9 @@ impl Management {
     ) -> Result<User, ManagementError> {
         let by = self.authorize(actor, Access::OrgOperator(org, TokenScope::UsersWrite), now).await?;
         let name = names::validate_service_name(name)?;
-        let org = self.find_org(org).await?.id;
+        let org = self.find_org(org).await?;
+        operands::check_creation(actor, &org)?;
+        let org = org.id;
         let person = self.find_person(org, responsible).await?;
         let new = NewUser { org, email: &name, permissions, vouched_by: None, responsible: Some(person.id) };
         let user = self.add_user(new, by).await?;

@@ -22,7 +22,7 @@ use domain::key::{KeyDigest, KeyId, PlainKey};
 use domain::session::TokenDigest;
 use journal::audit::{ChangeUse, Use};
 use state::federation::is_rule_name;
-use state::{self, Change, FederationExchange};
+use state::{self, Change, ChangeError, FederationExchange};
 
 /// Action of the change that an exchange makes.
 const ACTION: &str = "key.create";
@@ -159,7 +159,10 @@ impl Management {
         let started = Instant::now();
         let change = Box::new(Change::CreateKey { key, digest });
         let change = Change::ByFederation { exchange: Box::new(exchange.clone()), change };
-        let changed = self.state.change(change.by(&actor)).await.map_err(ManagementError::from);
+        let changed = self.state.change(change.by(&actor)).await.map_err(|error| match error {
+            ChangeError::OrgSuspended(_) => FederationError::Suspended.into(),
+            error => ManagementError::from(error),
+        });
         self.duration.observe(started.elapsed().as_secs_f64());
         entry.close(use_end(&changed, started));
         changed

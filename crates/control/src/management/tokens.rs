@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::audited_change::Target;
 use super::authorization::Access;
-use super::{Actor, ApiKey, KeyActor, Management, ManagementError, NewToken, Token, TokenStatus};
+use super::{Actor, ApiKey, KeyActor, Management, ManagementError, NewToken, Token, TokenStatus, operands};
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, UserId};
 use domain::key::policy::Network;
@@ -177,7 +177,11 @@ impl Management {
         networks.sort_unstable();
         networks.dedup();
         let org = match org {
-            Some(org) => Some(self.find_org(&org).await?.id),
+            Some(org) => {
+                let org = self.find_org(&org).await?;
+                operands::check_creation(actor, &org)?;
+                Some(org.id)
+            }
             None => None,
         };
         let token = ManagementToken {

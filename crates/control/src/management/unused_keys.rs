@@ -1,4 +1,9 @@
 //! The sweep of unused keys: disables those whose last use, creation and enabling are all older than they may be.
+//!
+//! - It goes by the clock of the state, and the transaction that disables a key asks that once more. A gateway whose
+//!   clock does not agree with it sweeps nothing.
+//! - Of an organization it disables a tenth of the active keys in one run at most, or [`FEW`]. Where more seem to be
+//!   unused it disables none, and says so: rather the journal, the clock or the policy is wrong than so many keys are.
 
 use std::time::Duration;
 
@@ -11,21 +16,29 @@ use state::{Change, KeyList, Org, PolicyScope, UnusedKeys};
 
 /// Organizations and keys that are read at a time.
 const PAGE: usize = 500;
+/// Keys that a run may disable in any organization: a tenth of a small one would be none.
+const FEW: usize = 10;
 
 impl Management {
-    /// Disables the keys that are unused at `now`. A use that comes between the look at a key and the change wins.
-    /// Returns the number of keys that were disabled. Repeating the sweep, also at several gateways, changes nothing.
+    /// Disables the keys that are unused at `now`, a time of this process. A use that comes between the look at a key
+    /// and the change wins. Returns the number of keys that were disabled. Repeating the sweep, also at several
+    /// gateways, changes nothing.
     ///
     /// # Errors
     /// The state or the journal is unavailable: some keys may have been disabled, the others are with the next sweep.
     pub async fn sweep_unused_keys(&self, actor: &Actor, now: Micros) -> Result<u64, ManagementError> {
+        if !self.state.clocks_agree() {
+            tracing::warn!("unused keys are not looked for: the clocks of Redis and of this machine do not agree");
+            return Ok(0);
+        }
+        let now = self.state.time(now);
         let mut disabled = 0;
         let mut from = Some(0);
         while let Some(position) = from {
             let page = self.state.page_of_orgs(position, PAGE).await?;
             for org in page.items {
                 if let Some(unused) = self.unused_keys_of(&org) {
-                    disabled += self.sweep_org(&org, now.before(unused), AuditActor { actor, now }).await?;
+                    disabled += self.sweep_org(&org, unused, AuditActor { actor, now }).await?;
                 }
             }
             from = page.next;
@@ -42,17 +55,42 @@ impl Management {
         }
     }
 
-    async fn sweep_org(&self, org: &Org, since: Micros, by: AuditActor<'_>) -> Result<u64, ManagementError> {
-        let list = KeyList { org: org.id, owner: None, newest_first: false };
+    async fn sweep_org(&self, org: &Org, unused: Duration, by: AuditActor<'_>) -> Result<u64, ManagementError> {
+        let since = by.now.before(unused);
+        let found = self.find_unused(org, since).await?;
+        let most = FEW.max(found.active / 10);
+        if found.unused.len() > most {
+            tracing::error!(
+                org = %org.id,
+                unused = found.unused.len(),
+                active = found.active,
+                "more than a tenth of the keys of an organization seem to be unused; none was disabled. Look at them \
+                 with `keygate key list --unused-for`, and disable those that are not needed"
+            );
+            return Ok(0);
+        }
         let mut disabled = 0;
+        for key in &found.unused {
+            disabled += u64::from(self.disable_unused(key, since, by).await?);
+        }
+        Ok(disabled)
+    }
+
+    /// The keys of an organization that are unused since a time.
+    async fn find_unused(&self, org: &Org, since: Micros) -> Result<Found, ManagementError> {
+        let list = KeyList { org: org.id, owner: None, newest_first: false };
+        let mut found = Found::default();
         let mut after = None;
         loop {
             let page = self.state.page_of_keys(list, after, PAGE).await?;
-            for key in page.items.iter().filter(|key| is_unused(key, since)) {
-                disabled += u64::from(self.disable_unused(key, since, by).await?);
+            for key in page.items.into_iter().filter(is_active) {
+                found.active += 1;
+                if is_unused(&key, since) {
+                    found.unused.push(key);
+                }
             }
             if page.next.is_none() {
-                return Ok(disabled);
+                return Ok(found);
             }
             after = page.next;
         }
@@ -77,11 +115,23 @@ impl Management {
     }
 }
 
-/// Returns whether a key is active and was not used, created or enabled since a time.
+/// Keys of an organization, as a sweep finds them.
+#[derive(Default)]
+struct Found {
+    /// Number of keys that are neither revoked nor disabled.
+    active: usize,
+    /// Those of them that are unused.
+    unused: Vec<state::Key>,
+}
+
+/// Returns whether a key is neither revoked nor disabled.
+fn is_active(key: &state::Key) -> bool {
+    let is_disabled = key.policy.as_deref().is_some_and(|policy| policy.disabled.is_some());
+    key.revoked.is_none() && !is_disabled
+}
+
+/// Returns whether an active key was not used, created or enabled since a time.
 fn is_unused(key: &state::Key, since: Micros) -> bool {
-    let policy = key.policy.as_deref();
-    let enabled = policy.and_then(|policy| policy.enabled);
-    let is_disabled = policy.is_some_and(|policy| policy.disabled.is_some());
-    let last = key.created.max(key.last_used.max(enabled).unwrap_or_default());
-    key.revoked.is_none() && !is_disabled && last < since
+    let enabled = key.policy.as_deref().and_then(|policy| policy.enabled);
+    key.created.max(key.last_used.max(enabled).unwrap_or_default()) < since
 }

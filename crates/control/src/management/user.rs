@@ -28,6 +28,8 @@ pub struct User {
     pub withdrawn: Option<Micros>,
     #[serde(default, with = "clock::rfc3339::option", skip_serializing_if = "Option::is_none")]
     pub suspended: Option<Micros>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub suspended_by_operator: bool,
     /// The person who is responsible for a service; none of a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub responsible: Option<Responsible>,
@@ -77,9 +79,22 @@ impl User {
     pub(crate) fn new(user: state::User, responsible: Option<Responsible>) -> Self {
         let kind = UserKind::of(&user);
         let etag = Some(user.etag());
-        let state::User { id, org, email, permissions, created, removed, vouched_by, withdrawn, suspended, .. } = user;
-        let provider = vouched_by.map(|voucher| voucher.provider);
-        Self { id, kind, email, org, permissions, created, removed, provider, withdrawn, suspended, responsible, etag }
+        let provider = user.vouched_by.map(|voucher| voucher.provider);
+        Self {
+            id: user.id,
+            kind,
+            email: user.email,
+            org: user.org,
+            permissions: user.permissions,
+            created: user.created,
+            removed: user.removed,
+            provider,
+            withdrawn: user.withdrawn,
+            suspended: user.suspended,
+            suspended_by_operator: user.suspended_by_operator,
+            responsible,
+            etag,
+        }
     }
 
     /// Status of the user.

@@ -42,8 +42,9 @@ impl Management {
     ) -> Result<User, ManagementError> {
         let by = self.authorize(actor, Access::OrgOperator(org, TokenScope::UsersWrite), now).await?;
         let email = names::validate_email(email)?;
-        let org = self.find_org(org).await?.id;
-        let new = NewUser { org, email: &email, permissions, vouched_by: None, responsible: None };
+        let org = self.find_org(org).await?;
+        operands::check_creation(actor, &org)?;
+        let new = NewUser { org: org.id, email: &email, permissions, vouched_by: None, responsible: None };
         self.add_user(new, by).await.map(|user| User::new(user, None))
     }
 
@@ -105,6 +106,25 @@ impl Management {
         now: Micros,
     ) -> Result<User, ManagementError> {
         let update = UserUpdate { permissions: Some(permissions), ..UserUpdate::default() };
+        self.update_user(actor, org, user, update, now).await
+    }
+
+    /// Adds permissions to those of a user, and takes others away; of one that is in both lists, the latter. Takes back a
+    /// withdrawal. For the operator.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoOrg`], [`ManagementError::NoUser`]; [`ManagementError::Stale`] when the user was changed
+    /// meanwhile.
+    pub async fn change_permissions(
+        &self,
+        actor: &Actor,
+        org: &str,
+        user: &str,
+        add_permissions: Vec<Permission>,
+        remove_permissions: Vec<Permission>,
+        now: Micros,
+    ) -> Result<User, ManagementError> {
+        let update = UserUpdate { add_permissions, remove_permissions, ..UserUpdate::default() };
         self.update_user(actor, org, user, update, now).await
     }
 

@@ -210,6 +210,8 @@ mod tests {
             Error::TokenExceeds("…"),
             Error::Widened(id),
             Error::DisabledByOperator(id),
+            Error::SuspendedByOperator,
+            Error::OrgSuspended,
             Error::NotPerson(String::new()),
             Error::NotService(String::new()),
             Error::LastAdmin,

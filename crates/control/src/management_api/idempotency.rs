@@ -71,7 +71,9 @@ fn if_match(request: &ControlRequest) -> Result<Option<ETag>, ApiError> {
         return Ok(None);
     }
     let quoted = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
-    let tag = quoted.and_then(|tag| tag.parse().ok());
+    // The part of the record: what an answer has besides is not what a change changes.
+    let tag = quoted.map(|tag| tag.split_once('.').map_or(tag, |(record, _)| record));
+    let tag = tag.and_then(|tag| tag.parse().ok());
     tag.map(Some).ok_or_else(|| ManagementError::Stale.into())
 }
 

@@ -149,8 +149,9 @@ impl ManagementApi {
             if !request.uri().path().starts_with("/v1/") {
                 return Err(RouteError::NotFound.into());
             }
-            let request =
-                ControlRequest::read(BASE, id, peer, &self.trusted, request).await.map_err(|error| match error {
+            let request = ControlRequest::read(BASE, id, peer, &self.trusted, request, &self.services.management)
+                .await
+                .map_err(|error| match error {
                     ReadError::TimedOut => ApiError::BodyTimeout,
                     ReadError::Body => ApiError::BodyLost,
                 })?;

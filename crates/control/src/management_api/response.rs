@@ -18,11 +18,20 @@ pub(super) fn build(status: StatusCode, media_type: &'static str, body: impl Int
     response
 }
 
-/// A response with one record, with its entity tag (RFC 9110, section 8.8.3).
+/// Members of an answer that are no part of its tag: the counters of a key, and what is shown once.
+const UNTAGGED: [&str; 4] = ["requests", "last_used", "key", "warning"];
+
+/// A response with one record, with its entity tag (RFC 9110, section 8.8.3): the tag of the record, which `If-Match`
+/// is about, and that of the answer, which has what is derived from other records, the configuration and the time.
 pub(super) fn record(status: StatusCode, body: &impl Serialize, etag: Option<ETag>) -> Response<Bytes> {
     let mut response = json(status, body);
     if let Some(etag) = etag {
-        let value = HeaderValue::try_from(format!("\"{etag}\"")).expect("base64url is visible ASCII");
+        let mut answer = serde_json::json!(body);
+        if let Some(members) = answer.as_object_mut() {
+            members.retain(|name, _| !UNTAGGED.contains(&name.as_str()));
+        }
+        let value = format!("\"{etag}.{}\"", ETag::of_answer(&answer));
+        let value = HeaderValue::try_from(value).expect("base64url is visible ASCII");
         response.headers_mut().insert(ETAG, value);
     }
     response

@@ -99,12 +99,12 @@ pub enum InvalidKeyPolicy {
 }
 
 impl Disabled {
-    /// The mark after another disabling: the time of the first, and the operator's cause before that of people and the
-    /// sweep, who could otherwise enable what the operator disabled.
+    /// The mark after another disabling: the time of the first; as the cause a leak before all others, and the operator
+    /// before people and the sweep, who could otherwise enable what the operator disabled.
     #[must_use]
     pub fn and_then(self, other: Self) -> Self {
-        let by = if self.by.is_of_operator() || !other.by.is_of_operator() { self.by } else { other.by };
-        Self { at: self.at, by }
+        let is_graver = other.by == DisabledBy::Leak || other.by.is_of_operator() && !self.by.is_of_operator();
+        Self { at: self.at, by: if is_graver { other.by } else { self.by } }
     }
 }
 
@@ -122,6 +122,11 @@ impl DisabledBy {
             Self::Unused => "unused",
             Self::Leak => "leak",
         }
+    }
+
+    /// The cause with this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Person, Self::Operator, Self::Unused, Self::Leak].into_iter().find(|by| by.as_str() == name)
     }
 
     /// The cause in words that follow "disabled".

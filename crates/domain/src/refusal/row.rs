@@ -70,11 +70,14 @@ pub(super) const fn invalid_request(detail: &'static str) -> Row {
 
 /// Row of a key that is not valid, or not any more.
 pub(super) const fn invalid_key() -> Row {
-    let row = row(
-        401,
-        "invalid_token",
+    invalid_key_with(
         "This API key is not valid. Check that it is complete, or ask an administrator of your organization.",
-    );
+    )
+}
+
+/// The same with this text.
+pub(super) const fn invalid_key_with(detail: &'static str) -> Row {
+    let row = row(401, "invalid_token", detail);
     let row = row.challenge("Bearer realm=\"keygate\", error=\"invalid_token\"");
     Row { session_answer: Some(SESSION_ENDED), ..row }
 }

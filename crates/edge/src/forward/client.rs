@@ -67,7 +67,19 @@ impl ConnectionClients {
 
     /// Finds the client of a request that came over this connection.
     pub fn find(&self, peer: &Peer, headers: &HeaderMap, trusted: &TrustedProxies) -> Client {
-        let (ip, hops) = walk(peer, headers, trusted);
+        let Walk { ip, hops, .. } = walk(peer, headers, trusted);
+        self.keep(ip, hops)
+    }
+
+    /// Finds the client of a request that another proxy describes over this connection; none when an address that
+    /// decides about it cannot be read: the address of a proxy is not that of its client.
+    pub fn find_described(&self, peer: &Peer, headers: &HeaderMap, trusted: &TrustedProxies) -> Option<Client> {
+        let Walk { ip, hops, is_cut } = walk(peer, headers, trusted);
+        (!is_cut).then(|| self.keep(ip, hops))
+    }
+
+    /// The client, with the lines of the last one where it is the same.
+    fn keep(&self, ip: IpAddr, hops: Vec<IpAddr>) -> Client {
         let mut last = self.0.borrow_mut();
         if (last.ip, &last.hops) != (ip, &hops) {
             *last = Client::new(ip, hops);
@@ -79,8 +91,15 @@ impl ConnectionClients {
 impl Client {
     /// Finds the client of a request that came over a connection from this peer.
     pub fn find(peer: &Peer, headers: &HeaderMap, trusted: &TrustedProxies) -> Self {
-        let (ip, hops) = walk(peer, headers, trusted);
+        let Walk { ip, hops, .. } = walk(peer, headers, trusted);
         Self::new(ip, hops)
+    }
+
+    /// Finds the client of a request that another proxy describes, and that came from this peer; none when an address
+    /// that decides about it cannot be read.
+    pub fn find_described(peer: &Peer, headers: &HeaderMap, trusted: &TrustedProxies) -> Option<Self> {
+        let Walk { ip, hops, is_cut } = walk(peer, headers, trusted);
+        (!is_cut).then(|| Self::new(ip, hops))
     }
 
     fn new(ip: IpAddr, hops: Vec<IpAddr>) -> Self {
@@ -148,22 +167,32 @@ impl OriginLines {
 }
 
 /// Address of the client, and the trusted hops from there to the peer.
-fn walk(peer: &Peer, headers: &HeaderMap, trusted: &TrustedProxies) -> (IpAddr, Vec<IpAddr>) {
-    let mut client = peer.address.ip().to_canonical();
-    let mut hops = Vec::new();
-    if !trusted.trusts(client) {
-        return (client, hops);
+struct Walk {
+    ip: IpAddr,
+    hops: Vec<IpAddr>,
+    /// True if an entry that is not an address ended the walk: the client is the last hop, for want of a better.
+    is_cut: bool,
+}
+
+/// Walks from the peer to the client.
+fn walk(peer: &Peer, headers: &HeaderMap, trusted: &TrustedProxies) -> Walk {
+    let mut walk = Walk { ip: peer.address.ip().to_canonical(), hops: Vec::new(), is_cut: false };
+    if !trusted.trusts(walk.ip) {
+        return walk;
     }
     for entry in entries(headers) {
-        let Some(ip) = entry else { break };
-        hops.push(client);
-        client = ip;
+        let Some(ip) = entry else {
+            walk.is_cut = true;
+            break;
+        };
+        walk.hops.push(walk.ip);
+        walk.ip = ip;
         if !trusted.trusts(ip) {
             break;
         }
     }
-    hops.reverse();
-    (client, hops)
+    walk.hops.reverse();
+    walk
 }
 
 /// Text of `X-Forwarded-For`: the client, then the trusted hops.
@@ -252,6 +281,27 @@ mod tests {
     fn invalid_entry_ends_the_walk() {
         let client = find("10.0.0.1", &["203.0.113.9, unknown, 10.0.0.2"], &["10.0.0.0/8"]);
         assert_eq!(client.ip, "10.0.0.2".parse::<IpAddr>().unwrap());
+    }
+
+    #[test]
+    fn described_client_has_an_address_that_can_be_read() {
+        let peer = Peer { address: "10.0.0.1:1".parse().unwrap(), tls: None, certificate: None };
+        let trusted = TrustedProxies(vec!["10.0.0.0/8".parse().unwrap()]);
+        let described = |chain: &str| {
+            let headers = HeaderMap::from_iter([(X_FORWARDED_FOR, chain.parse().unwrap())]);
+            let clients = ConnectionClients::new(&peer);
+            let found =
+                [Client::find_described(&peer, &headers, &trusted), clients.find_described(&peer, &headers, &trusted)];
+            let [client, kept] = found.map(|client| client.map(|client| client.ip.to_string()));
+            assert_eq!(client, kept, "{chain}");
+            client
+        };
+        for chain in ["unknown", "", "unix:", "203.0.113.9,", "203.0.113.9, unknown, 10.0.0.2", "a, 10.0.0.2:80"] {
+            assert_eq!(described(chain), None, "{chain:?}");
+        }
+        for (chain, client) in [("unknown, 203.0.113.9", "203.0.113.9"), ("10.0.0.3, 10.0.0.2", "10.0.0.3")] {
+            assert_eq!(described(chain).as_deref(), Some(client), "{chain:?}");
+        }
     }
 
     #[test]

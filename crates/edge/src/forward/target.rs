@@ -1,8 +1,9 @@
 //! Target of a request on its way to the upstream: the received one, byte for byte, in origin form (RFC
 //! 9112, section 3.2.1).
 //!
-//! With `strip_prefix` it is the tail of the received one. Nothing is decoded, resolved or merged, so that the upstream
-//! sees the segments that the route was found by, without the first ones:
+//! With `strip_prefix` it is the tail of the received one, behind the segments of the prefix in any spelling. Nothing
+//! of the tail is decoded, resolved or merged, so that the upstream sees the segments that the route was found by,
+//! without the first ones:
 //!
 //! | received, with the prefix `/reports` | sent |
 //! |---|---|
@@ -12,6 +13,7 @@
 
 use http::Uri;
 use http::uri::PathAndQuery;
+use percent_encoding::percent_decode_str;
 
 /// Rewrites a target. The path begins with the prefix, and the prefix ends with a segment: the route was found by it.
 pub(super) fn rewrite(uri: Uri, strip_prefix: Option<&str>) -> Uri {
@@ -33,13 +35,23 @@ fn origin_form(uri: Uri) -> Uri {
 
 fn strip(target: &str, prefix: &str) -> PathAndQuery {
     // A target that the route does not match must not be sent as another one: the panic is answered with 500.
-    let tail = target.strip_prefix(prefix).expect("the path begins with the prefix of its route");
+    let tail = tail_of(target, prefix).expect("the path begins with the prefix of its route");
     let tail = match tail.bytes().next() {
         Some(b'/') => PathAndQuery::try_from(tail),
         None | Some(b'?') => PathAndQuery::try_from(format!("/{tail}")),
         Some(_) => panic!("the prefix of a route ends with a segment"),
     };
     tail.expect("the tail of a target is a target")
+}
+
+/// The target without this prefix, whose escapes the target may spell otherwise: routes compare paths decoded.
+fn tail_of<'a>(target: &'a str, prefix: &str) -> Option<&'a str> {
+    target.strip_prefix(prefix).or_else(|| {
+        let path = target.split('?').next()?;
+        let mut ends = path.match_indices('/').map(|(at, _)| at).chain([path.len()]);
+        let (spelled, tail) = target.split_at(ends.nth(prefix.matches('/').count())?);
+        percent_decode_str(spelled).eq(percent_decode_str(prefix)).then_some(tail)
+    })
 }
 
 #[cfg(test)]
@@ -73,6 +85,22 @@ mod tests {
         for (received, sent) in [("/a?b", "/a?b"), ("*", "*"), ("http://h", "/"), ("http://h/a%2Fb", "/a%2Fb")] {
             assert_eq!(rewrite(received.parse().unwrap(), None).to_string(), sent, "{received}");
         }
+    }
+
+    #[test]
+    fn prefix_is_removed_in_every_spelling_of_its_escapes() {
+        for received in ["/v:1/%C3%A9/a%3Ab?c", "/v%3A1/%C3%A9/a%3Ab?c", "/v%3a1/%c3%A9/a%3Ab?c"] {
+            assert_eq!(rewrite(received.parse().unwrap(), Some("/v:1/%c3%a9")).to_string(), "/a%3Ab?c", "{received}");
+            let encoded = rewrite(received.parse().unwrap(), Some("/v%3A1")).to_string();
+            assert!(encoded.ends_with("9/a%3Ab?c") && encoded.starts_with("/%"), "{received}: {encoded}");
+        }
+        assert_eq!(rewrite("/v%3a1?/b".parse().unwrap(), Some("/v:1")).to_string(), "/?/b");
+    }
+
+    #[test]
+    #[should_panic = "the path begins with the prefix"]
+    fn other_prefix_is_never_removed() {
+        rewrite("/v%3B1/a".parse().unwrap(), Some("/v:1"));
     }
 
     #[test]

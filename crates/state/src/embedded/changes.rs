@@ -15,7 +15,7 @@ use domain::quota::Quota;
 use super::sql::{classify_error, execute, exists, integer, micros};
 use super::{
     federation, key_actors, key_creation, key_policies, management_tokens, org_rows, preconditions, services,
-    session_rows, tickets,
+    session_rows, suspensions, tickets,
 };
 
 /// Checks a change and writes it. After an error the caller rolls the savepoint back.
@@ -43,7 +43,7 @@ pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Resul
             write(sql, change, bounds)
         }
         Change::Once { request, change } => {
-            preconditions::write_record(sql, request)?;
+            preconditions::write_record(sql, request, change.withdraws())?;
             write(sql, change, bounds)
         }
         Change::ByFederation { exchange, change } => federation::write(sql, exchange, change, bounds),
@@ -79,8 +79,8 @@ pub(super) fn create_user(sql: &Connection, user: &User) -> Result<(), ChangeErr
     execute(
         sql,
         "INSERT INTO users (id, org, email, permissions, created, removed, provider, person, withdrawn,
-                            suspended, responsible)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)",
+                            suspended, suspended_by_operator, responsible)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)",
         params![
             id,
             org,
@@ -92,6 +92,7 @@ pub(super) fn create_user(sql: &Connection, user: &User) -> Result<(), ChangeErr
             person,
             withdrawn,
             suspended,
+            user.suspended_by_operator,
             user.responsible.map(|user| user.to_string())
         ],
     )
@@ -109,8 +110,8 @@ fn update_user(sql: &Connection, org: OrgId, user: UserId, patch: &UserPatch) ->
     }
     match patch.suspended {
         Field::Keep => Ok(()),
-        Field::Clear => suspend_user(sql, user, None),
-        Field::Set(at) => suspend_user(sql, user, Some(at)),
+        Field::Clear => suspensions::resume_user(sql, user, patch.by_operator),
+        Field::Set(at) => suspensions::suspend_user(sql, user, at, patch.by_operator),
     }
 }
 
@@ -128,12 +129,6 @@ fn permit_user(sql: &Connection, user: UserId, permitted: &Permitted) -> Result<
 /// The provider that vouches for a user, and the person there.
 fn voucher_columns(vouched_by: Option<&Voucher>) -> (Option<&str>, Option<String>) {
     vouched_by.map(|voucher| (&*voucher.provider, voucher.person.to_string())).unzip()
-}
-
-/// Suspends a user, or, without a time, resumes it. Of several suspensions the first stands.
-fn suspend_user(sql: &Connection, user: UserId, at: Option<Micros>) -> Result<(), ChangeError> {
-    let update = "UPDATE users SET suspended = iif(?2 IS NULL, NULL, coalesce(suspended, ?2)) WHERE id = ?1";
-    execute(sql, update, params![user.to_string(), at.map(|at| integer(at.0))]).map(drop)
 }
 
 fn withdraw_user(sql: &Connection, org: OrgId, user: UserId, at: Micros) -> Result<(), ChangeError> {

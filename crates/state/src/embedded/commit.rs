@@ -21,7 +21,7 @@ impl WriterThread {
                 let _ = reply.send(Err(ChangeError::Unavailable(StorageError::Redis(Unavailable::Lost))));
             }
         }
-        if requests.iter().any(|request| request.operation.adds())
+        if requests.iter().any(|request| request.operation.adds() || request.operation.has_record())
             && let Err(error) = self.reserve.check(&self.connection, Demand::Addition)
         {
             // On a full disk, what adds records is refused, so that there is space for what withdraws something.
@@ -31,6 +31,7 @@ impl WriterThread {
             if requests.is_empty() {
                 return;
             }
+            requests = requests.into_iter().map(Request::without_record).collect();
         }
         let results = match self.write(&requests) {
             Ok(results) => results,

@@ -11,6 +11,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use super::Embedded;
 use super::retired::KEYS_PER_ROUND;
 use super::sql::{classify_error, execute, exists, for_each_row, integer, invalid, micros, text};
+use super::suspensions::require_active_org;
 use super::{changes, key_policies};
 use crate::bucket::Bucket;
 use crate::federation::{EXCHANGES, LISTED_AFTER_END, REMEMBERED};
@@ -127,6 +128,7 @@ pub(super) fn write(
     change: &Change,
     bounds: &Bounds,
 ) -> Result<(), ChangeError> {
+    require_active_org(sql, exchange.rule.org)?;
     changes::write(sql, change, bounds)?;
     let FederationExchange { rule, at, .. } = exchange;
     let bucket = read_bucket(sql, rule)?.unwrap_or_else(|| Bucket::full(EXCHANGES, *at));

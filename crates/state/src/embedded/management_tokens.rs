@@ -9,7 +9,7 @@ use super::Embedded;
 use super::sql::{classify_error, execute, for_each_row, integer, invalid};
 use crate::management_tokens::{MAX_TOKENS, MAX_TOKENS_OF_ORG};
 use crate::{Change, ChangeError};
-use domain::clock::Micros;
+use domain::clock::{self, Micros};
 use domain::management_token::{ManagementToken, TokenId};
 
 /// The table, made when the file is opened. The version of the schema stays: gateways of before read the file as well,
@@ -86,9 +86,9 @@ fn revoke(sql: &Connection, id: TokenId, at: Micros) -> Result<(), ChangeError> 
     execute(sql, update, [id.as_str(), &record(&token)]).map(drop)
 }
 
-/// Requires that a token is not revoked: a program makes no change after the revocation of its token.
+/// Requires that a token is live: a program makes no change after the revocation and the expiry of its token.
 pub(super) fn require_live(sql: &Connection, id: TokenId) -> Result<(), ChangeError> {
-    let is_live = find(sql, id)?.is_some_and(|token| token.revoked.is_none());
+    let is_live = find(sql, id)?.is_some_and(|token| token.is_live(clock::now()));
     if is_live { Ok(()) } else { Err(ChangeError::TokenEnded(id)) }
 }
 

@@ -49,6 +49,7 @@ mod management_tokens;
 mod tickets;
 mod org_rows;
 mod services;
+mod suspensions;
 mod session_rows;
 mod usage_blocks;
 mod key_creation;

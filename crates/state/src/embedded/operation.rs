@@ -15,6 +15,13 @@ pub(super) struct Request {
     pub(super) reply: oneshot::Sender<Reply>,
 }
 
+impl Request {
+    /// The same request, whose change leaves no record.
+    pub(super) fn without_record(self) -> Self {
+        Self { operation: self.operation.without_record(), ..self }
+    }
+}
+
 /// The answer: the content of a ticket that was taken.
 pub(super) type Reply = Result<Option<Vec<u8>>, ChangeError>;
 
@@ -55,6 +62,19 @@ impl Operation {
             Self::Change(change) => !change.withdraws(),
             Self::TakeTicket(..) | Self::Accept(_) => false,
             Self::Import(_) => true,
+        }
+    }
+
+    /// True when it adds the record of a request.
+    pub(super) fn has_record(&self) -> bool {
+        matches!(self, Self::Change(change) if change.has_record())
+    }
+
+    /// Drops the record of its request.
+    pub(super) fn without_record(self) -> Self {
+        match self {
+            Self::Change(change) => Self::Change(change.without_record()),
+            operation => operation,
         }
     }
 }

@@ -60,18 +60,19 @@ pub(super) fn check_etag(sql: &Connection, change: &Change, etag: ETag) -> Resul
     if current.is_none_or(|current| current == etag) { Ok(()) } else { Err(ChangeError::Stale) }
 }
 
-/// Writes the record of a request, before its change in the same savepoint.
+/// Writes the record of a request, before its change in the same savepoint. Beyond the bound of its token a change that
+/// withdraws something is made without one.
 ///
 /// # Errors
 /// [`ChangeError::Repeated`]; [`ChangeError::TooManyIdempotencyKeys`].
-pub(super) fn write_record(sql: &Connection, request: &IdempotentRequest) -> Result<(), ChangeError> {
+pub(super) fn write_record(sql: &Connection, request: &IdempotentRequest, withdraws: bool) -> Result<(), ChangeError> {
     let IdempotentRequest { id, token, body, status, resource, now, expires, max_live } = request;
     if let Some(record) = find(sql, id, *now).map_err(classify_error)? {
         return Err(ChangeError::Repeated(record));
     }
     remove_expired(sql, *now, REMOVED_AT_ONCE).map_err(classify_error)?;
     if count(sql, token.as_str(), *now, *max_live)? >= *max_live {
-        return Err(ChangeError::TooManyIdempotencyKeys(*max_live));
+        return if withdraws { Ok(()) } else { Err(ChangeError::TooManyIdempotencyKeys(*max_live)) };
     }
     let expires = now.0.saturating_add(IdempotentRequest::MAX_LIFETIME_US).min(expires.0);
     // Replaced where it has expired and is not removed yet.

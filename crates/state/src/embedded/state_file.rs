@@ -28,7 +28,7 @@ const VERSION: i64 = 8;
 ///   is ever given again. A key with a time in `retired` is in no list any more.
 /// - A block of `usage` has the usage of keys with consecutive rows (`usage_blocks`); `last_used` and `uses` of a row
 ///   count until the first write-back of the key. `key_creation` holds the bucket of each person that has created keys.
-/// - A user is suspended since `suspended`, and a service has a `responsible` person: columns that are added when the
+/// - A user is suspended since `suspended`, by the operator if `suspended_by_operator` is 1, and a service has a `responsible` person: columns that are added when the
 ///   file is opened ([`ADDED_COLUMNS`]), as is the `policy` of an organization, JSON.
 /// - A user's `provider` vouches for the membership, as of `person` there; `withdrawn` is the time since which it does
 ///   not.
@@ -76,8 +76,12 @@ CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOU
 ";
 
 /// Columns that a file of an earlier gateway may lack: table, name and type of each.
-const ADDED_COLUMNS: [(&str, &str, &str); 3] =
-    [("users", "suspended", "INTEGER"), ("users", "responsible", "TEXT"), ("orgs", "policy", "TEXT")];
+const ADDED_COLUMNS: [(&str, &str, &str); 4] = [
+    ("users", "suspended", "INTEGER"),
+    ("users", "responsible", "TEXT"),
+    ("orgs", "policy", "TEXT"),
+    ("users", "suspended_by_operator", "INTEGER"),
+];
 
 /// The exclusive right to a state file, released on drop.
 ///

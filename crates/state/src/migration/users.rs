@@ -23,7 +23,7 @@ struct MissingUserParts {
     removal: bool,
     /// The user is withdrawn in the export alone.
     withdrawal: bool,
-    /// The user is suspended in the export alone.
+    /// The user is suspended, or suspended by the operator, in the export alone.
     suspension: bool,
     /// Other fields in which the user differs, and which stay as they are.
     kept: Vec<&'static str>,
@@ -73,10 +73,11 @@ async fn look_up_user(
     if user.org != stored.org {
         return Ok(Existing::Conflict(Mismatch::Differs(kept)));
     }
-    kept.retain(|field| !["removed", "withdrawn", "suspended"].contains(field));
+    kept.retain(|field| !["removed", "withdrawn", "suspended", "suspended_by_operator"].contains(field));
     let removal = user.removed.is_some() && stored.removed.is_none();
     let withdrawal = user.withdrawn.is_some() && stored.withdrawn.is_none() && stored.removed.is_none() && !removal;
-    let suspension = user.suspended.is_some() && stored.suspended.is_none() && stored.removed.is_none() && !removal;
+    let is_new = stored.suspended.is_none() || user.suspended_by_operator && !stored.suspended_by_operator;
+    let suspension = user.suspended.is_some() && is_new && stored.removed.is_none() && !removal;
     let bucket = is_fuller(store, tag, export).await?;
     let missing = MissingUserParts { record: false, bucket, removal, withdrawal, suspension, kept };
     let is_stricter = missing.removal || missing.withdrawal || missing.suspension;
@@ -132,7 +133,8 @@ async fn write_users(
         store.withdraw(Change::WithdrawUser { org: user.org, user: user.id, at }).await?;
     }
     for (UserExport { user, .. }, _) in incomplete().filter(|(_, missing)| missing.suspension) {
-        store.withdraw(Change::suspend_user(user.org, user.id, user.suspended)).await?;
+        let by_operator = user.suspended_by_operator;
+        store.withdraw(Change::suspend_user(user.org, user.id, user.suspended, by_operator)).await?;
     }
     Ok(())
 }
@@ -148,6 +150,7 @@ pub(super) fn differences(user: &User, stored: &User) -> Vec<&'static str> {
         ("vouched_by", user.vouched_by == stored.vouched_by),
         ("withdrawn", user.withdrawn == stored.withdrawn),
         ("suspended", user.suspended == stored.suspended),
+        ("suspended_by_operator", user.suspended_by_operator == stored.suspended_by_operator),
         ("responsible", user.responsible == stored.responsible),
     ];
     same.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()

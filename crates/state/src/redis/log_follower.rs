@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use super::directory::{decode_final_refusal, decode_revocation};
+use super::directory::{decode_revocation, keep_revocation};
 use super::revocations::KeptRevocations;
 use crate::{RevocationEntry, RevocationLog};
 use domain::clock::Micros;
@@ -139,12 +139,11 @@ impl LogFollower {
             return self.begin_anew();
         }
         for next in following {
-            let revocation = next.as_deref().and_then(|text| decode_final_refusal(text, now));
-            revocation.into_iter().for_each(|revocation| self.kept.add(revocation));
-            let entry = next.as_deref().map_or(RevocationEntry::Gap, decode_revocation);
+            next.iter().for_each(|text| keep_revocation(text, &self.kept, now));
+            let entry = next.as_deref().map_or(Some(RevocationEntry::Gap), decode_revocation);
             *number += 1;
             *content = next;
-            self.log.append(entry);
+            entry.into_iter().for_each(|entry| self.log.append(entry));
         }
         Some(LogRead::State(*number))
     }

@@ -16,7 +16,6 @@ use super::identity::watch_identity;
 use super::revocation_reader::RevocationReader;
 use super::slots::{SlotLeases, keep_registered, visit_leases};
 use crate::{Change, ChangeError, PolicyScope};
-use domain::clock;
 use domain::key::policy::{Field, PolicyPatch};
 use redis_client::{ClientShared, RedisClient, watch_replication};
 
@@ -71,7 +70,8 @@ async fn report_uses(decider: Decider, transactions: Transactions) {
     loop {
         used.extend(decider.flush_unreported().await);
         for key in std::mem::take(&mut used) {
-            let patch = PolicyPatch { disabled: Field::Clear, enabled: Some(clock::now()), ..PolicyPatch::default() };
+            let enabled = Some(transactions.now());
+            let patch = PolicyPatch { disabled: Field::Clear, enabled, ..PolicyPatch::default() };
             let enable = Change::set_key_policy(key, Box::new(patch), PolicyScope::Used);
             match Changes(&transactions).change(enable).await {
                 Ok(()) => tracing::info!(%key, "a key that was disabled as unused had been used, and is enabled"),

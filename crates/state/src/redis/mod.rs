@@ -31,14 +31,14 @@
 //! - slots are reported again, the absolute number of them, by every gateway before it admits anything on the new
 //!   primary. Until all have done so, which takes them a tenth of a second, an organization may get more slots than its
 //!   limit, by what the others have not reported yet;
-//! - revocations of keys, removals of users with their keys, and ends of sessions are obeyed without a gap by the
-//!   gateway that acknowledged them, and by those that have read them in the log of revocations since. These write them
-//!   to the new primary, so that all obey them (`revocations`). They are undone only when all these gateways die with
-//!   the primary;
-//! - entries of the revocation log may be lost: every gateway notices it, and checks all its open exchanges
-//!   (`revocation_reader`);
+//! - revocations of keys and management tokens, removals of users with their keys and of federation rules, and ends of
+//!   sessions are obeyed without a gap by the gateway that acknowledged them, and by those that have read them in the
+//!   log of revocations since. These write them to the new primary, so that all obey them (`revocations`). They are
+//!   undone only when all these gateways die with the primary;
+//! - disabled keys, suspensions and rotations are written again likewise, and hold again from then on;
+//! - entries of the revocation log may be lost: every gateway checks all its open exchanges (`revocation_reader`);
 //! - a ticket may be taken once more;
-//! - other changes (a new key, a new session, a rotation, a suspension, permissions, limits) are undone.
+//! - other changes (a new key, a new session, permissions, limits, what was taken back) are undone.
 //!
 //! With `durability: { replicas: 1 }` a change is acknowledged only when a replica has it too, and survives the loss of
 //! the primary as long as that replica is the one promoted. Set Redis's `min-replicas-to-write 1` and
@@ -97,7 +97,8 @@ pub use format::OtherVersion;
 pub use inspect::{InspectError, InspectedServer, ServerDescription, inspect};
 pub use open_error::OpenError;
 pub use redis_client::{
-    Address, ConnectError, Durability, InvalidUrl, Login, Replication, ReplicationStatus, Servers, Unsuitable, Url,
+    Address, ConnectError, Durability, InvalidUrl, Login, MAX_CLOCK_DIFFERENCE, Replication, ReplicationStatus,
+    Servers, Unsuitable, Url,
 };
 pub use settings::{Clock, OnUnavailable, Settings};
 pub use slots::Permits;

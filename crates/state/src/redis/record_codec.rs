@@ -39,12 +39,16 @@ pub(crate) struct Fields(HashMap<String, Vec<u8>>);
 pub(crate) struct StoredOrg {
     pub(crate) org: Org,
     pub(crate) version: Version,
+    /// Number of its suspensions.
+    pub(crate) suspensions: u64,
 }
 
 /// Record of a user.
 pub(crate) struct StoredUser {
     pub(crate) user: User,
     pub(crate) version: Version,
+    /// Number of its suspensions.
+    pub(crate) suspensions: u64,
 }
 
 /// The records that a decision is made from, as of one moment.
@@ -62,13 +66,17 @@ pub(crate) struct StoredKey {
     /// The digest before the last rotation, if that had an overlap.
     pub(crate) previous: Option<KeyDigest>,
     pub(crate) live: Live,
+    /// Number of times that it was disabled.
+    pub(crate) disablings: u64,
+    /// Number of its rotations.
+    pub(crate) rotations: u64,
 }
 
 impl StoredKey {
     /// The whole key but for its actors, which are not in its record; `replaced` are the digests that its last two
     /// replaced.
     pub(crate) fn export(self, replaced: Vec<KeyDigest>) -> KeyExport {
-        let Self { key, digest, previous, live } = self;
+        let Self { key, digest, previous, live, .. } = self;
         let Live { bucket, quota, .. } = live;
         KeyExport { key, digest, previous, replaced, bucket, quota, actors: KeyActors::default() }
     }
@@ -103,6 +111,11 @@ impl Fields {
         Ok(self.optional(name)?.map(Micros))
     }
 
+    /// A number that counts; 0 without the field.
+    fn number(&self, name: &str) -> Result<u64, CommandError> {
+        Ok(self.optional(name)?.unwrap_or(0))
+    }
+
     fn flag(&self, name: &str) -> Result<bool, CommandError> {
         Ok(self.required::<u8>(name)? != 0)
     }
@@ -133,7 +146,8 @@ impl Fields {
             // The reply to a decision has none: decisions do not depend on it.
             policy: self.org_policy()?,
         };
-        Ok(StoredOrg { org, version: *self.live()?.first_chunk().ok_or(CommandError::UnexpectedReply)? })
+        let version = *self.live()?.first_chunk().ok_or(CommandError::UnexpectedReply)?;
+        Ok(StoredOrg { org, version, suspensions: self.number("suspensions")? })
     }
 
     fn org_policy(&self) -> Result<OrgPolicy, CommandError> {
@@ -152,10 +166,12 @@ impl Fields {
             vouched_by: self.voucher()?,
             withdrawn: self.time("withdrawn")?,
             suspended: self.time("suspended")?,
+            suspended_by_operator: self.0.contains_key("suspended_by"),
             responsible: self.optional("responsible")?,
         };
         let version = self.0.get("version").and_then(|version| version.first_chunk().copied());
-        Ok(StoredUser { user, version: version.ok_or(CommandError::UnexpectedReply)? })
+        let version = version.ok_or(CommandError::UnexpectedReply)?;
+        Ok(StoredUser { user, version, suspensions: self.number("suspensions")? })
     }
 
     fn voucher(&self) -> Result<Option<Voucher>, CommandError> {
@@ -186,6 +202,8 @@ impl Fields {
             digest: self.digest("digest")?.ok_or(CommandError::UnexpectedReply)?,
             previous: self.digest("previous")?,
             live,
+            disablings: self.number("disablings")?,
+            rotations: self.number("rotations")?,
         })
     }
 

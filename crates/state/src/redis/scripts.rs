@@ -16,6 +16,8 @@ pub struct Scripts {
     pub(super) assert_revocations: Script,
     /// The heartbeat of a gateway.
     pub(super) heartbeat: Script,
+    /// The secret of cursors: stored where there is none, and returned.
+    pub(super) keep_secret: Script,
     /// A page of keys.
     pub(super) key_page: Script,
     /// Redemption of a ticket.
@@ -41,7 +43,12 @@ impl Scripts {
             withdraw: Script::allowing_oom(&[BUCKET, COMMIT]),
             assert_revocations: Script::allowing_oom(&[include_str!("scripts/assert_revocations.lua")]),
             heartbeat: Script::new(&[BUCKET, include_str!("scripts/heartbeat.lua")]),
-            key_page: Script::new(&[include_str!("scripts/key_page.lua")]),
+            // Lists are read while the memory is full, too: to find what to withdraw.
+            keep_secret: Script::allowing_oom(&[
+                "redis.call('SET', KEYS[1], ARGV[1], 'NX') return redis.call('GET', KEYS[1])",
+            ]),
+            // It only reads; without leave the server refuses it all the same.
+            key_page: Script::allowing_oom(&[include_str!("scripts/key_page.lua")]),
             take_ticket: Script::new(&[include_str!("scripts/take_ticket.lua")]),
         }
     }

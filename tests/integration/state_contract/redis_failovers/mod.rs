@@ -1,5 +1,5 @@
 //! Failovers and restarts of Redis that lose acknowledged revocations: of keys, of the keys of removed users, ends of
-//! sessions and of their memberships.
+//! sessions and of their memberships. Those of what else a person withdraws in an incident are in `withdrawals`.
 //!
 //! Every test has two gateways at least. The one that acknowledged the revocations always enforces them; the other one
 //! enforces them once the new primary has confirmed them.
@@ -22,6 +22,7 @@ use crate::support::redis::{Cluster, Proxy, Redis};
 use crate::support::{is_strict, until};
 
 mod many;
+mod withdrawals;
 
 fn gateway_settings(servers: Servers) -> Settings {
     // One that a busy machine keeps: after a later reply the server seems to be away.

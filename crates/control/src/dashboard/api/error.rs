@@ -138,6 +138,7 @@ mod tests {
             Error::BeyondOwner("a".parse().unwrap()),
             Error::Widened(id),
             Error::DisabledByOperator(id),
+            Error::OrgSuspended,
             Error::Rotated { key: id, by: None, at: None },
             Error::Taken("id"),
             Error::TooManyKeys(100),

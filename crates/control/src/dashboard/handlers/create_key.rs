@@ -105,7 +105,11 @@ impl PageContext<'_> {
         if policy.has_error() {
             return self.create_form(CreateInput { policy: Some(policy.fields), ..input }).await;
         }
-        let update = self.within_owner(std::mem::take(&mut policy.update), owner).await?;
+        if let Some(error) = self.permissions_beyond(&policy.update, owner).await? {
+            policy.fields.errors.permissions = Some(error);
+            return self.create_form(CreateInput { policy: Some(policy.fields), ..input }).await;
+        }
+        let update = std::mem::take(&mut policy.update);
         let sealer = self.management.key_sealer(self.user).await?;
         let request = NewKeyRequest { user: owner, name, policy: update };
         let secret = SecretSource::Generated;
@@ -122,16 +126,19 @@ impl PageContext<'_> {
         self.create_form(CreateInput { policy: Some(policy.fields), ..input }).await
     }
 
-    /// Leaves out the permissions that the owner does not have: an admin chooses among those of all owners. The
-    /// operation judges an owner who is not among the choices.
-    async fn within_owner(&self, mut update: PolicyUpdate, owner: &str) -> Result<PolicyUpdate, DashboardError> {
-        if let Some(Some(permissions)) = &mut update.permissions
-            && self.user.is_admin()
-            && let Some(users) = self.owner_choices().await?
-            && let Some(owner) = users.iter().find(|user| user.id.to_string() == owner)
-        {
-            permissions.retain(|permission| owner.permissions.contains(permission));
+    /// The error of permissions that the owner does not have, all of them: an admin chooses among those of all owners.
+    /// The operation judges an owner who is not found.
+    async fn permissions_beyond(&self, update: &PolicyUpdate, owner: &str) -> Result<Option<String>, DashboardError> {
+        let Some(Some(permissions)) = &update.permissions else { return Ok(None) };
+        if !self.user.is_admin() {
+            return Ok(None);
         }
-        Ok(update)
+        let owner = match self.management.show_user(&self.actor, &self.org(), owner, self.request.now).await {
+            Err(ManagementError::NoUser(_)) => return Ok(None),
+            owner => owner?,
+        };
+        let beyond = permissions.iter().filter(|permission| !owner.permissions.contains(permission));
+        let beyond = beyond.map(|permission| permission.as_str()).collect::<Vec<_>>().join(", ");
+        Ok((!beyond.is_empty()).then(|| format!("{} does not have {beyond}. Untick what is missing.", owner.email)))
     }
 }

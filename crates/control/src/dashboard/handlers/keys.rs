@@ -23,8 +23,10 @@ const LATE: Duration = Duration::from_secs(15);
 const EXPIRING: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Time without use after which a key is listed as unused.
 const UNUSED: Duration = Duration::from_secs(30 * 24 * 3600);
-/// Characters of a word that is taken for a key: names of one word are shorter.
+/// Characters of a word that may be a key: most names of one word are shorter.
 const SECRET_LENGTH: usize = 32;
+/// Pages in which a key is looked for by its name: each is of a thousand keys without a match at most.
+const SEARCH_PAGES: usize = 10;
 /// Characters of a search text that are used.
 const SEARCH_LENGTH: usize = 100;
 
@@ -53,18 +55,25 @@ impl PageContext<'_> {
         let form = self.request.form();
         let text = form.field("q");
         let digest = KeyDigest::of(text.as_bytes()).to_hex();
-        let is_secret = looks_secret(text) || self.has_key(&digest).await?;
+        // A long word is a secret unless a key that the user sees is named so: the list shows that name as well.
+        let is_secret = self.has_key(&digest).await? || looks_secret(text) && !self.has_key(text).await?;
         let text = if is_secret { &digest } else { text };
         let path = format!("{}/keys", self.base);
         Ok(response::see_other(&link(&path, &[("q", text), ("state", form.field("state"))])))
     }
 
-    /// Returns whether the user's list has a key with this SHA-256.
-    async fn has_key(&self, digest: &str) -> Result<bool, DashboardError> {
-        let query = filter_query(&KeyFilter { text: digest.to_owned(), state: None });
-        let page = PageQuery::first(PAGE_SIZE);
-        let found = self.management.list_keys(&self.actor, &self.org(), &query, &page, self.request.now).await?;
-        Ok(!found.items.is_empty())
+    /// Returns whether the user's list has a key that this text finds: by its SHA-256, or by what it shows.
+    async fn has_key(&self, text: &str) -> Result<bool, DashboardError> {
+        let query = filter_query(&KeyFilter { text: text.to_owned(), state: None });
+        let mut page = PageQuery::first(PAGE_SIZE);
+        for _ in 0..SEARCH_PAGES {
+            let found = self.management.list_keys(&self.actor, &self.org(), &query, &page, self.request.now).await?;
+            page.cursor = found.next;
+            if !found.items.is_empty() || page.cursor.is_none() {
+                return Ok(!found.items.is_empty());
+            }
+        }
+        Ok(false)
     }
 
     fn key_filter(&self) -> KeyFilter {

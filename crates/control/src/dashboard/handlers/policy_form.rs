@@ -1,7 +1,7 @@
 //! Fields of a policy in a submitted form: the change that they ask for, and the fields as they are shown again.
 //!
 //! - A field that is as the reader of the form knew it changes nothing: two people who change different fields both
-//!   have their way.
+//!   have their way. Nor does a field that the form does not have.
 
 use std::time::Duration;
 
@@ -62,6 +62,7 @@ impl PolicyInput {
             ManagementError::BeyondOwner(_) => &mut errors.permissions,
             ManagementError::InvalidKeyPolicy(InvalidKeyPolicy::TooManyNetworks) => &mut errors.networks,
             ManagementError::InvalidKeyPolicy(InvalidKeyPolicy::NoSlot) => &mut errors.concurrent,
+            ManagementError::TooLate(_) => &mut errors.expiry,
             error => return Err(error),
         };
         *field = Some(match error {
@@ -125,6 +126,9 @@ fn parse_date(text: &str) -> Option<Micros> {
 
 #[allow(clippy::option_option, reason = "a field of a merge patch")]
 fn networks(form: &Form, before: &KeyPolicy) -> Result<Option<Option<Vec<Network>>>, String> {
+    if !form.has_field("networks") {
+        return Ok(None);
+    }
     let networks = parse_networks(form.field("networks"))?;
     if networks == before.networks {
         return Ok(None);
@@ -145,6 +149,7 @@ pub(super) fn parse_networks(text: &str) -> Result<Vec<Network>, String> {
 #[allow(clippy::option_option, reason = "a field of a merge patch")]
 fn concurrent(form: &Form, before: &KeyPolicy) -> Result<Option<Option<u32>>, String> {
     let number = match form.field("concurrent") {
+        "" if !form.has_field("concurrent") => return Ok(None),
         "" => None,
         text => Some(text.parse().ok().filter(|number| *number > 0).ok_or("Enter a whole number of at least 1.")?),
     };
@@ -198,6 +203,20 @@ mod tests {
             tags: None,
         };
         assert_eq!(cleared.update, nothing);
+    }
+
+    #[test]
+    fn fields_that_a_form_does_not_have_change_nothing() {
+        let before = KeyPolicy {
+            permissions: Some(permissions(&["a"])),
+            networks: vec!["10.0.0.0/8".parse().unwrap()],
+            concurrent: Some(3),
+            expires: Some(Micros(NOW.0 + 1)),
+            ..KeyPolicy::default()
+        };
+        assert!(read(&[], &before).update.is_empty());
+        let cleared = read(&[("networks", ""), ("concurrent", "")], &before).update;
+        assert_eq!((cleared.networks, cleared.concurrent), (Some(None), Some(None)));
     }
 
     #[test]

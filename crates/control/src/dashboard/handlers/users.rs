@@ -30,6 +30,7 @@ impl PageContext<'_> {
             is_viewer: user.id == self.user.user.id,
             responsible: user.responsible.as_ref().map(ResponsibleCell::new),
             state: user.status(),
+            is_of_operator: user.suspended_by_operator,
             permissions: permissions.join(", "),
             created: self.timestamp(user.created),
         }

@@ -32,6 +32,8 @@ pub struct UserRow {
     pub is_viewer: bool,
     /// State: requests as the user are admitted, or why not.
     pub state: UserStatus,
+    /// True of a suspension that only the operator takes back.
+    pub is_of_operator: bool,
     /// Permissions, with commas; empty when there are none.
     pub permissions: String,
     /// Time of creation.

@@ -157,5 +157,8 @@ mod tests {
         let third = disable(3, DisabledBy::Leak).apply(&second);
         assert_eq!(third.disabled, mark(DisabledBy::Leak), "the operator's, whom people cannot overrule");
         assert_eq!(disable(4, DisabledBy::Person).apply(&third).disabled, third.disabled);
+        let operator = disable(1, DisabledBy::Operator).apply(&KeyPolicy::default());
+        assert_eq!(disable(5, DisabledBy::Leak).apply(&operator).disabled, mark(DisabledBy::Leak), "the leak is noted");
+        assert_eq!(disable(5, DisabledBy::Operator).apply(&third).disabled, third.disabled);
     }
 }

@@ -6,7 +6,12 @@
 //! bare LF; no line is folded; no space stands before a colon; no control byte is in a value; there is one
 //! `Content-Length` of digits, or `Transfer-Encoding: chunked` and nothing else, never both.
 
+use bytes::Bytes;
+use http::request::Parts;
+use http::{HeaderName, HeaderValue, Method, Request, Uri};
+
 use crate::transport::serving::HeadError;
+use crate::transport::settings::Settings;
 use domain::head_fields::{CredentialFields, FieldSet};
 use domain::http_syntax::{self, MAX_METHOD, is_field_value, is_token, parse_content_length, trim_whitespace};
 
@@ -24,6 +29,13 @@ pub struct HeadLimits {
     pub fields: usize,
     /// Bytes of the request target.
     pub target: usize,
+}
+
+impl HeadLimits {
+    /// The sizes of these settings.
+    pub fn of(settings: &Settings) -> Self {
+        Self { head: settings.max_head, fields: settings.max_fields, target: settings.max_target }
+    }
 }
 
 /// Framing of a request body (section 6).
@@ -158,6 +170,33 @@ impl HeadScanner {
     }
 }
 
+/// Reads bytes that are one whole head, with the fields that are acted on. A request that does not come over a
+/// connection is written as such bytes, so that there is one reader of heads.
+///
+/// # Errors
+/// [`HeadError`]: as for a head of a connection; also when it does not end where the bytes do.
+pub fn read(bytes: Bytes, limits: &HeadLimits, credentials: &CredentialFields) -> Result<(Parts, FieldSet), HeadError> {
+    let scanned = HeadScanner::default().scan(&bytes, limits, credentials)?;
+    let scanned = scanned.filter(|head| head.length == bytes.len()).ok_or(HeadError::Malformed)?;
+    let head = parse_scanned(&bytes).ok_or(HeadError::Malformed)?;
+    Ok((head, scanned.fields))
+}
+
+/// Parses a head that was scanned. Values share its bytes.
+fn parse_scanned(bytes: &Bytes) -> Option<Parts> {
+    let mut lines = bytes.split(|byte| *byte == b'\n').filter_map(|line| line.strip_suffix(b"\r"));
+    let mut words = lines.find(|line| !line.is_empty())?.split(|byte| *byte == b' ');
+    let (mut head, ()) = Request::new(()).into_parts();
+    head.method = Method::from_bytes(words.next()?).ok()?;
+    head.uri = Uri::from_maybe_shared(bytes.slice_ref(words.next()?)).ok()?;
+    for line in lines.filter(|line| !line.is_empty()) {
+        let (name, value) = line.split_at(memchr::memchr(b':', line)?);
+        let value = bytes.slice_ref(trim_whitespace(&value[1..]));
+        head.headers.append(HeaderName::from_bytes(name).ok()?, HeaderValue::from_maybe_shared(value).ok()?);
+    }
+    Some(head)
+}
+
 /// Scans `method SP request-target SP HTTP-version` (section 3).
 fn scan_request_line(line: &[u8], limits: &HeadLimits) -> Result<MinorVersion, HeadError> {
     let malformed = HeadError::Malformed;
@@ -260,6 +299,18 @@ mod tests {
         assert_eq!(with(&"X: 1\r\n".repeat(5)), Err(HeadError::HeadTooLarge));
         assert_eq!(with(&format!("X: {}\r\n", "x".repeat(1100))), Err(HeadError::HeadTooLarge));
         assert_eq!(with(&format!("X: {}", "x".repeat(1100))), Err(HeadError::HeadTooLarge));
+    }
+
+    #[test]
+    fn whole_head_is_read_as_it_was_scanned() {
+        let read = |head: &'static str| read(Bytes::from_static(head.as_bytes()), &LIMITS, &CredentialFields::NONE);
+        let (head, fields) = read("M-SEARCH /a?b HTTP/1.1\r\nHost: h\r\nA:\r\na: \tb c \r\n\r\n").unwrap();
+        assert_eq!((head.method.as_str(), head.uri.to_string()), ("M-SEARCH", "/a?b".to_owned()));
+        assert_eq!((head.headers["host"].as_bytes(), fields), (&b"h"[..], FieldSet::HOST));
+        assert_eq!(head.headers.get_all("a").iter().collect::<Vec<_>>(), ["", "b c"]);
+        for other in ["GET / HTTP/1.1\r\n\r\nX", "GET / HTTP/1.1\r\n", "GET /#a HTTP/1.1\r\n\r\n", ""] {
+            assert_eq!(read(other).err(), Some(HeadError::Malformed), "{other:?}");
+        }
     }
 
     #[test]

@@ -43,7 +43,6 @@ use self::state::Http1State;
 use super::drain::Registration;
 use super::reset::ResetHandle;
 use super::serving::{ConnectionService, HeadError, ServeOptions};
-use super::settings::Settings;
 use super::stream::{SharedStream, reset_on_close, upgraded};
 use super::tracked_service::TrackedService;
 use super::upgrade::UpgradeSlot;
@@ -66,7 +65,7 @@ pub(super) async fn run(
     let settings = &options.settings;
     let state = Rc::new(Http1State::default());
     upgrade_slot.set_reset(ResetHandle::new(Rc::clone(&state)));
-    let gate = HeadGate::new(Rc::clone(&state), head_limits(settings), settings.credentials.clone());
+    let gate = HeadGate::new(Rc::clone(&state), HeadLimits::of(settings), settings.credentials.clone());
     let exchange_state = Rc::clone(&state);
     let exchange_slot = upgrade_slot.clone();
     let begin = move |version: Version| Http1Exchange::begin(&exchange_state, &exchange_slot, version);
@@ -96,10 +95,6 @@ async fn until_reset(state: &Http1State, mut driven: Pin<&mut impl Future<Output
     poll_fn(|cx| state.set_task(cx)).await;
     // Nothing more is read or written after a reset, whatever is ready.
     poll_fn(|cx| if state.is_reset.get() { Poll::Ready(End::Closed) } else { driven.as_mut().poll(cx) }).await
-}
-
-fn head_limits(settings: &Settings) -> HeadLimits {
-    HeadLimits { head: settings.max_head, fields: settings.max_fields, target: settings.max_target }
 }
 
 /// Ends a connection: with its last bytes, if any are due, and in the way that they require (see the module's table).

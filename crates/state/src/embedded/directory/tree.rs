@@ -13,7 +13,7 @@ use crate::embedded::key_slots::Permit;
 use crate::embedded::org_record::OrgRecord;
 use crate::embedded::owned_keys::{OwnedKeys, by_owner};
 use crate::embedded::stored_key::StoredKey;
-use crate::{Defaults, KeyList, KeyPosition, Org, OrgPatch, Permitted, User, UserPatch};
+use crate::{Defaults, KeyList, KeyPosition, Org, OrgPatch, User, UserPatch};
 use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
 use domain::key::policy::Field;
@@ -182,23 +182,10 @@ impl Tree {
     }
 
     pub(super) fn update_user(&mut self, user: UserId, patch: UserPatch) {
-        let UserPatch { permitted, suspended, responsible } = patch;
-        if let Some(voucher) = permitted.as_ref().and_then(|permitted| permitted.vouched_by.as_ref()) {
+        if let Some(voucher) = patch.permitted.as_ref().and_then(|permitted| permitted.vouched_by.as_ref()) {
             self.users.add_person(user, voucher);
         }
-        self.change_user(user, |user| {
-            if let Some(Permitted { permissions, vouched_by }) = permitted {
-                user.permissions = permissions;
-                user.withdrawn = None;
-                user.vouched_by = vouched_by.or(user.vouched_by.take());
-            }
-            match suspended {
-                Field::Keep => {}
-                Field::Clear => user.suspended = None,
-                Field::Set(at) => user.suspended = user.suspended.or(Some(at)),
-            }
-            user.responsible = responsible.or(user.responsible);
-        });
+        self.change_user(user, |user| patch.apply_to(user));
     }
 
     /// Changes a user, and applies the change to the user's keys.

@@ -23,13 +23,15 @@ pub(super) struct UserLine {
     created: Micros,
     #[serde(with = "clock::rfc3339::option")]
     removed: Option<Micros>,
-    /// This and the next three are left out when there are none.
+    /// This and the next four are left out when there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     vouched_by: Option<Voucher>,
     #[serde(default, with = "clock::rfc3339::option", skip_serializing_if = "Option::is_none")]
     withdrawn: Option<Micros>,
     #[serde(default, with = "clock::rfc3339::option", skip_serializing_if = "Option::is_none")]
     suspended: Option<Micros>,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    suspended_by_operator: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     responsible: Option<UserId>,
     /// The bucket of the keys that the user creates.
@@ -38,14 +40,38 @@ pub(super) struct UserLine {
 
 impl From<&UserExport> for UserLine {
     fn from(export: &UserExport) -> Self {
-        let User { id, org, email, permissions, created, removed, vouched_by, withdrawn, suspended, responsible } =
-            export.user.clone();
+        let User {
+            id,
+            org,
+            email,
+            permissions,
+            created,
+            removed,
+            vouched_by,
+            withdrawn,
+            suspended,
+            suspended_by_operator,
+            responsible,
+        } = export.user.clone();
         let creation = export.creation.map(|CreationBucket { bucket: Bucket { level, at }, per_us }| CreationLine {
             level,
             at,
             per_us,
         });
-        Self { id, org, email, permissions, created, removed, vouched_by, withdrawn, suspended, responsible, creation }
+        Self {
+            id,
+            org,
+            email,
+            permissions,
+            created,
+            removed,
+            vouched_by,
+            withdrawn,
+            suspended,
+            suspended_by_operator,
+            responsible,
+            creation,
+        }
     }
 }
 
@@ -61,6 +87,7 @@ impl UserLine {
             vouched_by,
             withdrawn,
             suspended,
+            suspended_by_operator,
             responsible,
             creation,
         } = self;
@@ -74,8 +101,19 @@ impl UserLine {
         }
         let creation =
             creation.map(|CreationLine { level, at, per_us }| CreationBucket { bucket: Bucket { level, at }, per_us });
-        let user =
-            User { id, org, email, permissions, created, removed, vouched_by, withdrawn, suspended, responsible };
+        let user = User {
+            id,
+            org,
+            email,
+            permissions,
+            created,
+            removed,
+            vouched_by,
+            withdrawn,
+            suspended,
+            suspended_by_operator,
+            responsible,
+        };
         Ok(UserExport { user, creation })
     }
 }

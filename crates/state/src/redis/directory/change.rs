@@ -36,8 +36,9 @@ impl Changes<'_> {
         let durability = self.0.shared.settings.durability;
         let mut steps = ChangeSteps::begin(durability, Instant::now());
         let mark = new_mark(&change)?;
+        let mut locator = None;
         loop {
-            let attempt = timeout(steps.limit, self.change_once(&change, &mark, steps.is_retry)).await;
+            let attempt = timeout(steps.limit, self.change_once(&change, &mark, &mut locator, steps.is_retry)).await;
             let Ok(result) = attempt else {
                 return Err(ChangeError::Unavailable(StorageError::Redis(Unavailable::TimedOut)));
             };
@@ -50,16 +51,25 @@ impl Changes<'_> {
     }
 
     /// Makes a change once, and logs what it has revoked. Returns the number of replicas that have both.
-    async fn change_once(self, change: &Change, mark: &str, is_retry: bool) -> Result<u32, CommitError> {
+    async fn change_once(
+        self,
+        change: &Change,
+        mark: &str,
+        locator: &mut Option<String>,
+        is_retry: bool,
+    ) -> Result<u32, CommitError> {
         if !IdentityRecord(self.0).verify_or_create().await? {
             return Err(lost().into());
         }
-        let mut locator = LogWriter(self.0).locator(change).await?;
+        // An earlier attempt whose reply was lost may have removed what it is found by.
+        if locator.is_none() {
+            *locator = LogWriter(self.0).locator(change).await?;
+        }
         let mut replicas = u32::MAX;
         for write in ChangeWrite::ORDER {
             let reached = match write {
                 ChangeWrite::Records => self.write(change, Origin { mark, ..Origin::default() }, is_retry).await?,
-                ChangeWrite::Log => LogWriter(self.0).append(change, locator.take()).await?,
+                ChangeWrite::Log => LogWriter(self.0).append(change, locator.as_deref()).await?,
             };
             replicas = replicas.min(reached);
         }
@@ -116,7 +126,7 @@ impl Changes<'_> {
         is_retry: bool,
     ) -> Result<u32, CommitError> {
         let records = IdempotencyRecords(self.0);
-        let once = Once { request, place: records.place_of(change).await? };
+        let once = Once { request, place: records.place_of(change).await?, now: self.0.now() };
         if let Some(replicas) = records.resolve(once, origin.mark).await? {
             return match change.as_made() {
                 // Made again, so that this gateway keeps the revocation.
@@ -126,7 +136,14 @@ impl Changes<'_> {
                 _ => Ok(replicas),
             };
         }
-        records.enter(once, origin.mark).await?;
+        let entered = records.enter(once, change.withdraws(), origin.mark).await;
+        if let Err(CommitError::Final(ChangeError::TooManyIdempotencyKeys(_))) = entered
+            && change.withdraws()
+        {
+            // Made without a record: the bound of its token is no reason to refuse a withdrawal.
+            return self.write(change, origin, is_retry).await;
+        }
+        entered?;
         let made = self.write(change, Origin { once: Some(once), ..origin }, is_retry).await;
         match made {
             Err(CommitError::Final(refused)) => records.resolve_refused(once, refused, origin.mark).await,

@@ -5,6 +5,7 @@ use serde_json::json;
 use super::transaction::Record;
 use crate::redis::record_codec::Version;
 use domain::clock::Micros;
+use redis_client::MAX_CLOCK_DIFFERENCE;
 
 /// A condition on a record.
 #[derive(Clone, Copy)]
@@ -29,6 +30,8 @@ pub(crate) enum Check<'a> {
     Version(Record, &'a Version),
     /// The key was not used since this time.
     UnusedSince(Record, Micros),
+    /// This time is that of the server's clock, to a minute: what rests on it may be ended or accepted.
+    Near(Record, Micros),
 }
 
 impl Check<'_> {
@@ -45,6 +48,7 @@ impl Check<'_> {
             Self::Token(record, quota) => json!(("token", record, quota)),
             Self::Version(record, version) => json!(("version", record, String::from_utf8_lossy(version))),
             Self::UnusedSince(record, since) => json!(("unused_since", record, since.0)),
+            Self::Near(record, time) => json!(("near", record, time.0, MAX_CLOCK_DIFFERENCE)),
         }
     }
 }

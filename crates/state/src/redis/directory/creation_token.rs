@@ -6,7 +6,6 @@ use super::transaction::Transaction;
 use super::transactions::Transactions;
 use super::users::Users;
 use crate::bucket::Bucket;
-use domain::clock;
 use domain::identity::UserId;
 use domain::key::OrgTag;
 use redis_client::CommandError;
@@ -29,7 +28,7 @@ impl CreationToken {
     ) -> Result<Option<Self>, CommandError> {
         let Some(person) = person else { return Ok(None) };
         let quota = transactions.bounds().key_creation;
-        let now = clock::now();
+        let now = transactions.now();
         let stored = Users(transactions).read_creation_bucket(tag, person).await?;
         let bucket = stored.map_or(Bucket::full(quota, now), |stored| stored.bucket.convert(stored.per_us, quota));
         // The server decides by its own clock; one microsecond stands for "try again now".

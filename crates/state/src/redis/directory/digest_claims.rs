@@ -13,7 +13,7 @@ use super::transaction::{CommitResult, Record, Transaction};
 use super::transactions::{Transactions, parse_id};
 use crate::import::DigestOwner;
 use crate::{ChangeError, is_session_quota_digest};
-use domain::clock::{self, Micros};
+use domain::clock::Micros;
 use domain::key::{KeyDigest, KeyId};
 use redis_client::CommandError;
 
@@ -49,7 +49,7 @@ impl DigestClaims<'_> {
         if self.0.read_key(parse_id(&owner)?).await?.is_some() {
             return Err(ChangeError::Taken("digest").into());
         }
-        if claimed.after(CLAIM_LIFETIME) > clock::now() {
+        if claimed.after(CLAIM_LIFETIME) > self.0.now() {
             return Err(fresh_claim(digest).await);
         }
         let (mut transaction, record) = self.0.transaction_on(name);
@@ -69,7 +69,7 @@ impl DigestClaims<'_> {
         if by == key {
             return Ok(DigestOwner::Itself);
         }
-        let fresh = Micros(at.unwrap_or_default()).after(CLAIM_LIFETIME) > clock::now();
+        let fresh = Micros(at.unwrap_or_default()).after(CLAIM_LIFETIME) > self.0.now();
         let held = fresh || self.0.read_key(by).await?.is_some();
         Ok(if held { DigestOwner::Other(by) } else { DigestOwner::Abandoned(by) })
     }

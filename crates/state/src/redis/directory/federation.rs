@@ -12,12 +12,10 @@ use super::key_list::{BATCH, KeyList, indexes_of};
 use super::orgs::Orgs;
 use super::origin::Origin;
 use super::record_fields::quota_numbers;
-use super::sessions::milliseconds;
 use super::transaction::Transaction;
 use super::transactions::{Transactions, parse_ids};
 use crate::federation::{EXCHANGES, LISTED_AFTER_END, REMEMBERED};
 use crate::{ChangeError, FederationExchange, FederationRule, Key, RuleChange};
-use domain::clock;
 use domain::identity::OrgId;
 use domain::key::{KeyId, OrgTag};
 use redis_client::CommandError;
@@ -41,7 +39,9 @@ impl FederationRules<'_> {
     pub(crate) async fn find(self, org: OrgId, name: &str) -> Result<Option<FederationRule>, CommandError> {
         let Some(tag) = Orgs(self.0).find_tag(org).await? else { return Ok(None) };
         let record = self.0.read_field(&self.0.shared.names.federation_rules(tag), name).await?;
-        record.map(decode).transpose()
+        let rule = record.map(decode).transpose()?;
+        // A failover may have brought a rule back whose removal this process knows.
+        Ok(rule.filter(|rule| !self.0.shared.revocations.has_rule(tag, rule)))
     }
 
     /// The rules of an organization, by their names.
@@ -124,12 +124,14 @@ impl FederationRules<'_> {
         let changed = ChangeError::NoFederationRule(rule.name.clone());
         transaction.check(Check::Equal(rules, &rule.name, &rule.to_json()), failure(changed));
         transaction.check(Check::Absent(token), failure(ChangeError::TokenReplayed));
+        // The age of the token was judged by this time.
+        transaction.check(Check::Near(token, *at), failure(ChangeError::clock_differs()));
         transaction.check(Check::Token(bucket, &quota), failure(ChangeError::ExchangeLimited { wait_us: WAIT_US }));
         transaction.hset_field(token, "key", key.id.as_str());
-        transaction.pexpireat(token, milliseconds(at.after(REMEMBERED)));
+        transaction.pexpire(token, REMEMBERED);
         transaction.take_token(bucket, &quota);
         // Full long before, as one that does not exist.
-        transaction.pexpireat(bucket, milliseconds(at.after(REMEMBERED)));
+        transaction.pexpire(bucket, REMEMBERED);
         transaction.zadd(ends, expires.after(LISTED_AFTER_END).0, key.id.as_str());
         transaction.srem(keys_of, key.id.as_str());
     }
@@ -138,7 +140,7 @@ impl FederationRules<'_> {
     /// whose end was put off leaves them later.
     pub(super) async fn retire_ended(self, tag: OrgTag) -> Result<bool, CommandError> {
         let names = &self.0.shared.names;
-        let now = clock::now();
+        let now = self.0.now();
         let mut query = cmd("ZRANGEBYSCORE");
         query.arg(names.federation_keys(tag)).arg("-inf").arg(now.0).arg("LIMIT").arg(0).arg(BATCH);
         let ids: Vec<KeyId> = parse_ids(self.0.client.query(&query).await?)?;
@@ -147,6 +149,7 @@ impl FederationRules<'_> {
         }
         let keys = KeyList(self.0).read_keys(ids.clone()).await?;
         let (mut transaction, ends) = self.0.transaction_on::<()>(names.federation_keys(tag));
+        transaction.allow_oom();
         ids.iter().for_each(|id| transaction.zrem(ends, id.as_str()));
         for key in keys {
             let end = key.policy.as_deref().and_then(|policy| policy.expires);

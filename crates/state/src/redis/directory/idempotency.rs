@@ -37,6 +37,8 @@ const LOOKS: u32 = 10;
 pub(super) struct Once<'a> {
     pub(super) request: &'a IdempotentRequest,
     pub(super) place: IdempotencyPlace,
+    /// Time of the attempt, by the clock of the servers.
+    pub(super) now: Micros,
 }
 
 /// A record, and the mark of the change that wrote it.
@@ -58,12 +60,13 @@ impl Once<'_> {
 
     /// The end of the record.
     pub(super) fn expires(self) -> Micros {
-        self.request.expires.min(self.latest())
+        let lifetime = self.request.expires.since(self.request.now).min(IdempotentRequest::MAX_LIFETIME_US);
+        Micros(self.now.0.saturating_add(lifetime))
     }
 
     /// The latest end that a record may have.
     fn latest(self) -> Micros {
-        Micros(self.request.now.0.saturating_add(IdempotentRequest::MAX_LIFETIME_US))
+        Micros(self.now.0.saturating_add(IdempotentRequest::MAX_LIFETIME_US))
     }
 
     /// The entry of a change with this mark in the sorted set of the token.
@@ -134,14 +137,17 @@ impl IdempotencyRecords<'_> {
         self.0.commit(transaction).await?.into_replicas()
     }
 
-    /// Enters a change into the count of its token.
+    /// Enters a change into the count of its token; one that withdraws something also while the memory is full.
     ///
     /// # Errors
     /// [`ChangeError::TooManyIdempotencyKeys`].
-    pub(super) async fn enter(self, once: Once<'_>, mark: &str) -> Result<(), CommitError> {
+    pub(super) async fn enter(self, once: Once<'_>, withdraws: bool, mark: &str) -> Result<(), CommitError> {
         let IdempotentRequest { token, max_live, .. } = once.request;
         let entry = once.entry(mark);
         let (mut transaction, entries) = self.0.transaction_on(self.0.shared.names.idempotency_of_token(*token));
+        if withdraws {
+            transaction.allow_oom();
+        }
         let too_many = ChangeError::TooManyIdempotencyKeys(*max_live);
         transaction.check(Check::FewerScored(entries, *max_live, &entry), too_many);
         transaction.zadd(entries, once.expires().0, &entry);

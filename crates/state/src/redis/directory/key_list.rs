@@ -18,7 +18,7 @@ use super::transaction::{Record, Transaction};
 use super::transactions::{Transactions, parse_id, parse_ids, read_each};
 use crate::redis::record_names::{RecordNames, org_slot};
 use crate::{Key, KeyList as ListOfKeys, KeyPosition};
-use domain::clock::{self, Micros};
+use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
 use domain::key::{KeyId, OrgTag};
 use domain::page::Page;
@@ -174,6 +174,8 @@ impl KeyList<'_> {
         }
         let keys = read_each(ids.iter().copied().map(async |id| self.0.read_key(id).await)).await?;
         let (mut transaction, revoked) = self.0.transaction_on::<()>(revoked);
+        // A list is read to find what to withdraw.
+        transaction.allow_oom();
         for key in keys.iter().map(|stored| &stored.key) {
             for index in indexes_of(&mut transaction, names, key) {
                 transaction.zrem(index, key.id.as_str());
@@ -187,7 +189,7 @@ impl KeyList<'_> {
     /// The time up to which a key was revoked that is no longer listed; the epoch while the bounds were not set.
     fn revoked_up_to(self) -> Micros {
         let bounds = self.0.shared.bounds.load();
-        bounds.as_ref().as_ref().map_or(Micros(0), |bounds| clock::now().before(bounds.keep_revoked))
+        bounds.as_ref().as_ref().map_or(Micros(0), |bounds| self.0.now().before(bounds.keep_revoked))
     }
 
     /// Takes the keys out of the set of a user's keys that do not belong there, because a failover lost their

@@ -24,9 +24,15 @@ impl Keys<'_> {
                 Field::Clear => self.write_quota(transaction, record, &stored.key, None),
                 Field::Set(quota) => self.write_quota(transaction, record, &stored.key, Some(quota)),
             }
-            if let Some(PolicyChange { allowed: PolicyScope::Unused(since), .. }) = patch.policy {
+            if let Some(PolicyChange { allowed: PolicyScope::Unused(since), patch }) = &patch.policy {
                 // A use does not change the version of the record.
-                transaction.check(Check::UnusedSince(record, since), ChangeError::InUse(id).into());
+                transaction.check(Check::UnusedSince(record, *since), ChangeError::InUse(id).into());
+                if let Field::Set(disabled) = patch.disabled {
+                    transaction.check(Check::Near(record, disabled.at), ChangeError::clock_differs().into());
+                }
+            }
+            if patch.policy.as_ref().is_some_and(|change| matches!(change.patch.disabled, Field::Set(_))) {
+                transaction.hset_field(record, "disablings", &(stored.disablings + 1).to_string());
             }
             match policy {
                 None => {}

@@ -29,6 +29,7 @@ enum NewKeyCheck {
     NotRecorded,
     IdFree,
     UserExists,
+    OrgActive,
     FewKeys(u32),
     /// With the microseconds until a key may be created again.
     Token(u64),
@@ -86,6 +87,10 @@ impl Keys<'_> {
         let [owner, record] = transaction.records([names.user(tag, user.id), names.key(key.id)]);
         transaction.check(Check::Absent(record), NewKeyCheck::IdFree);
         transaction.check(Check::NoField(owner, "removed"), NewKeyCheck::UserExists);
+        if origin.person.is_some() || origin.exchange.is_some() {
+            let org = transaction.record(names.org(tag));
+            transaction.check(Check::Equal(org, "suspended", "0"), NewKeyCheck::OrgActive);
+        }
         if let Some(token) = token {
             let limit = self.0.bounds().keys_per_user;
             let keys_of = transaction.record(names.keys_of(tag, user.id));
@@ -111,6 +116,7 @@ impl Keys<'_> {
         match check {
             NewKeyCheck::NotRecorded => Err(CommitError::Conflict),
             NewKeyCheck::UserExists => Err(ChangeError::NoUser(key.user).into()),
+            NewKeyCheck::OrgActive => Err(ChangeError::OrgSuspended(key.org).into()),
             NewKeyCheck::FewKeys(limit) => {
                 let pruned = KeyList(self.0).prune_user(key.id.tag(), key.user).await?;
                 Err(if pruned { CommitError::Conflict } else { ChangeError::TooManyKeys(limit).into() })
@@ -182,6 +188,7 @@ impl Keys<'_> {
             ("previous", hex(stored.digest.as_bytes())),
             ("rotated", at.0.to_string()),
             ("previous_until", previous_until.0.to_string()),
+            ("rotations", (stored.rotations + 1).to_string()),
         ];
         let write = |transaction: &mut Transaction<CommitError>, record| {
             transaction.hset(record, &fields);

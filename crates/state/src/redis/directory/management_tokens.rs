@@ -29,7 +29,11 @@ impl ManagementTokens<'_> {
     /// The same, with the record as it is stored.
     pub(super) async fn read(self, id: TokenId) -> Result<Option<(String, ManagementToken)>, CommandError> {
         let record = self.0.read_field(&self.0.shared.names.management_tokens(), id.as_str()).await?;
-        record.map(|record| parse(&record).map(|token| (record, token))).transpose()
+        let Some(record) = record else { return Ok(None) };
+        let mut token = parse(&record)?;
+        // A failover may have brought a token back whose revocation this process knows.
+        token.revoked = token.revoked.or_else(|| self.0.shared.revocations.token_revoked(id));
+        Ok(Some((record, token)))
     }
 
     /// All tokens: [`MAX_TOKENS`] at most.

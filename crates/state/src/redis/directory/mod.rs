@@ -54,7 +54,7 @@ pub(crate) use keys::Keys;
 pub(crate) use management_tokens::{ManagementTokens, token_json};
 pub(crate) use orgs::Orgs;
 pub use record_fields::{key_fields, org_fields, user_fields};
-pub(super) use revocation_log::{decode as decode_revocation, decode_final as decode_final_refusal};
+pub(super) use revocation_log::{decode as decode_revocation, keep as keep_revocation};
 pub(crate) use sessions::Sessions;
 pub(crate) use tickets::Tickets;
 pub(super) use transaction::{CommitResult, Record, Transaction};

@@ -138,11 +138,13 @@ impl Orgs<'_> {
         // Suspensions and lower limits are among them, and all of them rewrite a field.
         transaction.allow_oom();
         transaction.check(Check::Equal(record, "id", &org.to_string()), ChangeError::NoOrg(org).into());
-        if origin.etag.is_some() {
+        if origin.etag.is_some() || patch.suspended == Some(true) {
             transaction.check(Check::Version(record, &stored.version), CommitError::Conflict);
         }
         if let Some(suspended) = patch.suspended {
             transaction.hset_field(record, "suspended", &u8::from(suspended).to_string());
+            let suspensions = stored.suspensions + u64::from(suspended);
+            transaction.hset_field(record, "suspensions", &suspensions.to_string());
         }
         match patch.concurrent {
             Field::Keep => {}

@@ -86,8 +86,6 @@ impl Origin<'_> {
     ) {
         if let Some(once) = self.once {
             let record = transaction.record(names.idempotency(once.place, &once.request.id));
-            // The record needs memory, which is kept for withdrawals without one.
-            transaction.require_memory();
             transaction.check(Check::Absent(record), failure());
             transaction.hset(record, &once.fields(self.mark));
             transaction.pexpireat(record, once.expires().0 / 1000);

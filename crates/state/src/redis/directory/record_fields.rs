@@ -7,6 +7,11 @@ use domain::identity::{Permission, Voucher};
 use domain::key::KeyDigest;
 use domain::quota::Quota;
 
+/// Field of a user whom the operator has suspended.
+pub(super) const SUSPENDED_BY: &str = "suspended_by";
+/// Its value.
+pub(super) const OPERATOR: &str = "operator";
+
 /// Fields of an organization's record, but for its live part.
 pub fn org_fields(org: &Org) -> Vec<(&'static str, String)> {
     let mut fields = vec![
@@ -33,6 +38,7 @@ pub fn user_fields(user: &User) -> Vec<(&'static str, String)> {
     fields.extend(user.removed.map(|at| ("removed", at.0.to_string())));
     fields.extend(user.withdrawn.map(|at| ("withdrawn", at.0.to_string())));
     fields.extend(user.suspended.map(|at| ("suspended", at.0.to_string())));
+    fields.extend(user.suspended_by_operator.then(|| (SUSPENDED_BY, OPERATOR.to_owned())));
     fields.extend(user.responsible.map(|user| ("responsible", user.to_string())));
     fields.extend(user.vouched_by.iter().flat_map(voucher_fields));
     fields

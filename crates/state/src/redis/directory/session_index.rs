@@ -13,7 +13,7 @@ use super::transaction::{Record, Transaction};
 use super::transactions::{Transactions, parse_ids};
 use crate::redis::record_names::{hex, token_digest};
 use crate::{ChangeError, Session};
-use domain::clock::{self, Micros};
+use domain::clock::Micros;
 use domain::identity::{OrgId, SessionId};
 use domain::session::TokenDigest;
 use redis_client::CommandError;
@@ -43,12 +43,10 @@ impl SessionIndex<'_> {
         transaction.sweep(ends, index, MAX_SWEPT);
         transaction.hset_field(index, &id, &hex);
         transaction.zadd(ends, session.expires.0, &id);
-        // Never in the past, also for an old session.
-        let expiry = clock::now().max(session.created).after(SET_LIFETIME).0 / 1000;
         for set in self.sets_of(&mut transaction, session) {
             transaction.prune(set, MAX_SWEPT);
             transaction.zadd(set, session.expires.0, &id);
-            transaction.pexpireat(set, expiry);
+            transaction.pexpire(set, SET_LIFETIME);
         }
         self.0.commit(transaction).await?.into_replicas()
     }
@@ -84,6 +82,7 @@ impl SessionIndex<'_> {
     pub(super) async fn remove_membership(self, id: SessionId, org: OrgId) -> Result<(), CommitError> {
         let name = self.0.shared.names.sessions_of_org(org);
         let (mut transaction, of_org) = self.0.transaction_on::<CommitError>(name);
+        transaction.allow_oom();
         transaction.zrem(of_org, &id.to_string());
         Ok(self.0.commit(transaction).await.map(drop)?)
     }

@@ -22,7 +22,7 @@ use super::transactions::{Transactions, read_each};
 use crate::redis::record_codec::ended_membership;
 use crate::redis::revocations::Revocation;
 use crate::{ChangeError, Session, Unavailable};
-use domain::clock::{self, Micros};
+use domain::clock::Micros;
 use domain::identity::{OrgId, PersonId, SessionId};
 use domain::session::TokenDigest;
 use redis_client::CommandError;
@@ -88,6 +88,7 @@ impl Sessions<'_> {
             return self.end(session).await;
         }
         let (mut transaction, record) = self.0.transaction_on(self.0.shared.names.session(&digest));
+        transaction.allow_oom();
         // Not written to a session that has ended meanwhile: that would make a record without an end.
         transaction.check(Check::Equal(record, "id", &session.to_string()), ());
         transaction.hset_field(record, &ended_membership(org), "1");
@@ -164,7 +165,7 @@ impl Sessions<'_> {
 
     /// The sessions of a person, oldest first, also unused ones. Entries of sessions that are gone are removed.
     pub(crate) async fn list_of_person(self, person: &PersonId) -> Result<Vec<Session>, CommandError> {
-        self.read_set(&self.0.shared.names.sessions_of_person(person), clock::now()).await
+        self.read_set(&self.0.shared.names.sessions_of_person(person), self.0.now()).await
     }
 
     /// The sessions of a set that have not reached their end, in pieces; the oldest first.
@@ -213,6 +214,8 @@ impl Sessions<'_> {
     /// Writes the time of the last use, if the session still exists.
     async fn write_last_use(self, digest: &TokenDigest, now: Micros) -> Result<(), CommandError> {
         let (mut transaction, record) = self.0.transaction_on(self.0.shared.names.session(digest));
+        // Also while the memory is full: the session of an administrator must not go idle meanwhile.
+        transaction.allow_oom();
         transaction.check(Check::Present(record), ());
         transaction.hset_field(record, "seen", &now.0.to_string());
         self.0.commit_without_replicas(transaction).await.map(drop)

@@ -8,7 +8,8 @@
 //!   written, unless one is there.
 //! - A revocation marks the token first. From then on no place is noted, so that it finds all of them; it replaces the
 //!   grant in each, also one that is still to be written. Then it is acknowledged.
-//! - Grants expire a while after their token does.
+//! - A grant expires with its token, by the server's clock: so a program makes no change after that either, whatever
+//!   the clock of its gateway says.
 
 use redis::cmd;
 
@@ -17,6 +18,8 @@ use super::commit_error::CommitError;
 use super::idempotency::IdempotencyRecords;
 use super::management_tokens::ManagementTokens;
 use super::origin::{GRANT_FIELD, Grant, LIVE_GRANT, Origin};
+use super::sessions::milliseconds;
+use super::transaction::{Record, Transaction};
 use super::transactions::Transactions;
 use crate::{ActorName, Change, ChangeError, IdempotencyPlace};
 use domain::clock::Micros;
@@ -26,8 +29,6 @@ use redis_client::CommandError;
 
 /// Value of a grant whose token is revoked.
 const REVOKED: &str = "revoked";
-/// Microseconds for which grants stay when their token has expired: longer than clocks differ.
-const KEPT_US: u64 = 24 * 3600 * 1_000_000;
 
 /// Grants, over the transactions of one thread.
 #[derive(Clone, Copy)]
@@ -52,32 +53,47 @@ impl TokenGrants<'_> {
     async fn require(self, token: TokenId, change: &Change) -> Result<Grant, CommitError> {
         let place = IdempotencyRecords(self.0).place_of(change).await?;
         let name = self.0.shared.names.token_grant(place, token);
+        // A failover may have brought the grant back.
+        if self.0.shared.revocations.token_revoked(token).is_some() {
+            return Err(ChangeError::TokenEnded(token).into());
+        }
         match self.0.read_field(&name, GRANT_FIELD).await?.as_deref() {
             Some(LIVE_GRANT) => {}
             Some(_) => return Err(ChangeError::TokenEnded(token).into()),
-            None => self.write(token, place).await?,
+            None => self.write(token, place, change.withdraws()).await?,
         }
         Ok(Grant { place, token })
     }
 
-    async fn write(self, id: TokenId, place: IdempotencyPlace) -> Result<(), CommitError> {
+    /// Writes the grant for the first change in a place; for one that withdraws something also while the memory is
+    /// full.
+    async fn write(self, id: TokenId, place: IdempotencyPlace, withdraws: bool) -> Result<(), CommitError> {
         let ended = || CommitError::from(ChangeError::TokenEnded(id));
         let tokens = ManagementTokens(self.0);
-        let (record, token) = tokens.read(id).await?.filter(|(_, token)| token.revoked.is_none()).ok_or_else(ended)?;
+        let now = self.0.now();
+        let (record, token) = tokens.read(id).await?.filter(|(_, token)| token.is_live(now)).ok_or_else(ended)?;
         let expiry = expiry(&token);
         let names = &self.0.shared.names;
-        let (mut transaction, places) = self.0.transaction_on(names.token_places(id));
+        let (mut transaction, places) = self.transaction_on(names.token_places(id), withdraws);
         let records = transaction.record(names.management_tokens());
         // Revoked meanwhile: the next attempt says so.
         transaction.check(Check::Equal(records, id.as_str(), &record), CommitError::Conflict);
         transaction.sadd(places, &place_text(place));
         transaction.pexpireat(places, expiry);
         self.0.commit(transaction).await?.into_replicas()?;
-        let (mut transaction, grant) = self.0.transaction_on(names.token_grant(place, id));
+        let (mut transaction, grant) = self.transaction_on(names.token_grant(place, id), withdraws);
         transaction.check(Check::Free(grant, GRANT_FIELD, LIVE_GRANT), ended());
         transaction.hset_field(grant, GRANT_FIELD, LIVE_GRANT);
         transaction.pexpireat(grant, expiry);
         self.0.commit(transaction).await?.into_replicas().map(drop)
+    }
+
+    fn transaction_on(self, name: String, withdraws: bool) -> (Transaction<CommitError>, Record) {
+        let (mut transaction, record) = self.0.transaction_on(name);
+        if withdraws {
+            transaction.allow_oom();
+        }
+        (transaction, record)
     }
 
     /// Revokes a token, and takes all its grants away.
@@ -103,10 +119,9 @@ impl TokenGrants<'_> {
     }
 }
 
-/// The time at which the grants of a token are forgotten, in milliseconds; never in the past.
+/// The time at which the grants of a token are forgotten, in milliseconds.
 fn expiry(token: &ManagementToken) -> u64 {
-    let now = domain::clock::now();
-    Micros(token.expires.max(now).0 + KEPT_US).0 / 1000
+    milliseconds(token.expires)
 }
 
 fn place_text(place: IdempotencyPlace) -> String {

@@ -1,6 +1,8 @@
 //! An optimistic transaction on records of one hash slot, as `commit.lua` executes it: everything is checked, then
 //! everything is written, or nothing.
 
+use std::time::Duration;
+
 use redis::Value;
 use serde::Serialize;
 use serde_json::json;
@@ -31,8 +33,6 @@ pub(crate) struct Transaction<F> {
     now: u64,
     /// True when it runs also while the server's memory is full.
     allows_oom: bool,
-    /// True when it does not, whatever else allows it.
-    requires_memory: bool,
 }
 
 /// A record of a transaction: its number, from 1.
@@ -58,19 +58,13 @@ impl<F> Transaction<F> {
             writes: Vec::new(),
             now,
             allows_oom: false,
-            requires_memory: false,
         }
     }
 
-    /// Has it run also while the server's memory is full. For changes that withdraw something, and write no more than a
-    /// few fields.
+    /// Has it run also while the server's memory is full. For changes that withdraw something, with their grant and the
+    /// record of their request: they write no more than a few fields.
     pub(crate) fn allow_oom(&mut self) {
         self.allows_oom = true;
-    }
-
-    /// Has it fail while the server's memory is full: it adds a record.
-    pub(crate) fn require_memory(&mut self) {
-        self.requires_memory = true;
     }
 
     /// Adds a record.
@@ -165,6 +159,11 @@ impl<F> Transaction<F> {
         self.write(("pexpireat", record, at));
     }
 
+    /// Makes a record expire after this time, by the server's clock.
+    pub(crate) fn pexpire(&mut self, record: Record, time: Duration) {
+        self.write(("pexpire", record, time.as_millis() as u64));
+    }
+
     /// Adds a member to a sorted set, by a score.
     pub(crate) fn zadd(&mut self, record: Record, score: u64, member: &str) {
         self.write(("zadd", record, score, member));
@@ -250,7 +249,7 @@ impl<F> Transaction<F> {
 
     /// The script that executes it.
     pub(super) fn script<'a>(&self, scripts: &'a Scripts) -> &'a Script {
-        if self.allows_oom && !self.requires_memory { &scripts.withdraw } else { &scripts.commit }
+        if self.allows_oom { &scripts.withdraw } else { &scripts.commit }
     }
 
     /// The argument of the script.

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
-use redis::{Value, cmd};
+use redis::{FromRedisValue as _, Value, cmd};
 use tokio::sync::OnceCell;
 
 use super::transaction::{CommitResult, Record, Transaction};
@@ -20,7 +20,7 @@ use crate::redis::revocations::KeptRevocations;
 use crate::redis::scripts::Scripts;
 use crate::redis::settings::Settings;
 use crate::{Bounds, Org, User};
-use domain::clock;
+use domain::clock::{self, Micros};
 use domain::identity::UserId;
 use domain::key::{KeyId, OrgTag};
 use domain::page::Page;
@@ -165,6 +165,11 @@ impl Transactions {
         self.shared.bounds.load().unwrap_or_default()
     }
 
+    /// The time by the clock of the servers.
+    pub(crate) fn now(&self) -> Micros {
+        self.client.shared().server_time(clock::now())
+    }
+
     /// An empty transaction at this time.
     pub(crate) fn transaction<F>(&self) -> Transaction<F> {
         Transaction::new(self.shared.settings.script_time(clock::now()))
@@ -226,9 +231,9 @@ impl Transactions {
                 CommandError::UnexpectedReply
             })?;
             let name = self.shared.names.cursor_secret();
-            // Kept as it is when there is one: all gateways have to agree.
-            self.client.query::<()>(cmd("SET").arg(&name).arg(fresh.as_bytes()).arg("NX")).await?;
-            let bytes: Vec<u8> = self.client.query(cmd("GET").arg(&name)).await?;
+            let script = &self.shared.scripts.keep_secret;
+            let stored = self.client.run(hash_slot(&name), script, &[name.as_bytes()], &[fresh.as_bytes()]).await?;
+            let bytes = Vec::<u8>::from_redis_value(stored)?;
             let bytes = <[u8; 32]>::try_from(bytes).map_err(|_| CommandError::UnexpectedReply)?;
             Ok(CursorSecret::from_bytes(bytes))
         };

@@ -9,7 +9,7 @@ use super::check::Check;
 use super::commit_error::CommitError;
 use super::orgs::Orgs;
 use super::origin::Origin;
-use super::record_fields::{joined, user_fields, voucher_fields};
+use super::record_fields::{OPERATOR, SUSPENDED_BY, joined, user_fields, voucher_fields};
 use super::transaction::{CommitResult, Record, Transaction};
 use super::transactions::{Transactions, parse_id, read_each};
 use super::user_index::UserIndex;
@@ -84,16 +84,21 @@ impl Users<'_> {
         patch: &UserPatch,
         origin: Origin<'_>,
     ) -> Result<u32, CommitError> {
-        let UserPatch { permitted, suspended, responsible } = patch;
+        let UserPatch { permitted, suspended, by_operator, responsible } = patch;
         let tag = Orgs(self.0).require_tag(org).await?;
         let stored = self.require(tag, org, user).await?;
+        if *suspended == Field::Clear && stored.user.suspended_by_operator && !by_operator {
+            return Err(ChangeError::SuspendedByOperator(user).into());
+        }
         if let Some(responsible) = *responsible {
             if !stored.user.is_service() {
                 return Err(ChangeError::NotService(user).into());
             }
             self.require_person(tag, org, responsible).await?;
         }
-        if let Some(voucher) = permitted.as_ref().and_then(|permitted| permitted.vouched_by.as_ref()) {
+        let voucher = permitted.as_ref().and_then(|permitted| permitted.vouched_by.as_ref());
+        // The entry of the same voucher is there, and its addition would be refused while the memory is full.
+        if let Some(voucher) = voucher.filter(|voucher| stored.user.vouched_by.as_ref() != Some(voucher)) {
             UserIndex(self.0).add_person(org, user, voucher).await?;
         }
         let write = |transaction: &mut Transaction<_>, record| {
@@ -103,10 +108,22 @@ impl Users<'_> {
             }
             match *suspended {
                 Field::Keep => {}
-                Field::Clear => transaction.hdel(record, &["suspended"]),
+                Field::Clear => {
+                    if !by_operator {
+                        transaction.check(Check::NoField(record, SUSPENDED_BY), CommitError::Conflict);
+                    }
+                    transaction.hdel(record, &["suspended", SUSPENDED_BY]);
+                }
                 // The first suspension stands; the write is repeated all the same, for replicas to confirm.
                 Field::Set(at) => {
-                    transaction.hset_field(record, "suspended", &stored.user.suspended.unwrap_or(at).0.to_string());
+                    let at = stored.user.suspended.unwrap_or(at).0.to_string();
+                    let number = (stored.suspensions + 1).to_string();
+                    let version = String::from_utf8_lossy(&stored.version);
+                    transaction.check(Check::Equal(record, "version", &version), CommitError::Conflict);
+                    transaction.hset(record, &[("suspended", at), ("suspensions", number)]);
+                    if *by_operator {
+                        transaction.hset_field(record, SUSPENDED_BY, OPERATOR);
+                    }
                 }
             }
             if let Some(responsible) = responsible {
@@ -128,6 +145,7 @@ impl Users<'_> {
         // The first withdrawal stands; the write is repeated all the same, for replicas to confirm.
         let at = stored.user.withdrawn.unwrap_or(at);
         let write = |transaction: &mut Transaction<_>, record| {
+            transaction.allow_oom();
             transaction.hset_field(record, "withdrawn", &at.0.to_string());
         };
         self.change(&stored, origin, write).await
@@ -195,7 +213,7 @@ impl Users<'_> {
         origin: Origin<'_>,
         write: impl FnOnce(&mut Transaction<CommitError>, Record),
     ) -> Result<u32, CommitError> {
-        let StoredUser { user, version } = stored;
+        let StoredUser { user, version, .. } = stored;
         origin.check_etag(|| user.etag(), version)?;
         let tag = Orgs(self.0).require_tag(user.org).await?;
         let names = &self.0.shared.names;

@@ -152,7 +152,7 @@ impl Writer<'_> {
             Some(by) => transaction.check(Check::Equal(record, "key", by.as_str()), CommitError::Conflict),
         }
         // The time of the claim is now: it must not count as abandoned before the key is written.
-        let claimed = [("key", claim.key.as_str().to_owned()), ("at", clock::now().0.to_string())];
+        let claimed = [("key", claim.key.as_str().to_owned()), ("at", self.0.now().0.to_string())];
         transaction.hset(record, &claimed);
     }
 

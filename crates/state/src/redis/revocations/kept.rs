@@ -10,9 +10,12 @@ use tokio::sync::watch;
 
 use super::entry::Entry;
 use super::revocation::{Revocation, Subject, Write};
+use crate::FederationRule;
 use crate::redis::record_names::RecordNames;
+use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
-use domain::key::KeyId;
+use domain::key::{KeyId, OrgTag};
+use domain::management_token::TokenId;
 use domain::session::TokenDigest;
 use redis_client::Replication;
 
@@ -31,7 +34,8 @@ pub struct Kept {
 
 /// Revocations that a failover may still undo.
 ///
-/// - While a revocation is kept, this process refuses its subject, whatever a server says: revocations are final.
+/// - While a final one is kept, this process refuses its subject, whatever a server says. One that can be taken back is
+///   only written again; once it was taken back, it is kept no longer.
 /// - Decisions look it up only when `generation` has changed since they last did.
 pub struct KeptRevocations {
     names: RecordNames,
@@ -88,7 +92,8 @@ impl KeptRevocations {
         let slot = revocation.slot(&self.names);
         match self.entries.entry(subject) {
             // Made again: the servers that have the first one have this one.
-            MapEntry::Occupied(_) => return,
+            MapEntry::Occupied(kept) if kept.get().revocation.number() >= revocation.number() => return,
+            MapEntry::Occupied(mut kept) => drop(kept.insert(Entry::new(revocation, slot, Instant::now()))),
             MapEntry::Vacant(vacant) => drop(vacant.insert(Entry::new(revocation, slot, Instant::now()))),
         }
         if subject.is_of_session() {
@@ -99,6 +104,11 @@ impl KeptRevocations {
         if self.entries.len() > CAPACITY {
             self.forget_oldest();
         }
+    }
+
+    /// Keeps what was taken back no longer.
+    pub(crate) fn release(&self, subject: Subject) {
+        self.entries.remove(&subject);
     }
 
     /// Changes whenever a revocation is added.
@@ -122,6 +132,18 @@ impl KeptRevocations {
     pub(crate) fn has_membership(&self, digest: &TokenDigest, org: OrgId) -> bool {
         let subject = Subject::Membership(*digest.as_bytes(), org);
         self.sessions.load(Ordering::Acquire) > 0 && self.entries.contains_key(&subject)
+    }
+
+    /// Time of the revocation of a management token, if it is kept.
+    pub(crate) fn token_revoked(&self, token: TokenId) -> Option<Micros> {
+        match *self.entries.get(&Subject::Token(token))?.revocation {
+            Revocation::Token { at, .. } => Some(at),
+            _ => unreachable!("a revocation is kept under its subject"),
+        }
+    }
+
+    pub(crate) fn has_rule(&self, tag: OrgTag, rule: &FederationRule) -> bool {
+        self.entries.contains_key(&Subject::rule(tag, &rule.name, rule.created))
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -195,8 +217,6 @@ impl KeptRevocations {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use domain::clock::Micros;
-    use domain::key::OrgTag;
 
     fn kept() -> Arc<KeptRevocations> {
         Arc::new(KeptRevocations::new(RecordNames::new("p")))
@@ -227,6 +247,23 @@ mod tests {
         assert!(!kept.has_session(&ended));
         kept.add(Revocation::Session(ended));
         assert!(kept.has_session(&ended) && !kept.has_session(&other));
+    }
+
+    #[test]
+    fn later_suspension_takes_the_place_of_an_earlier_one_until_it_is_taken_back() {
+        let kept = kept();
+        let tag = OrgTag::generate().unwrap();
+        let numbers = |kept: &KeptRevocations| -> Vec<u64> {
+            kept.unconfirmed("a", |_| true).iter().map(|kept| kept.revocation.number()).collect()
+        };
+        kept.add(Revocation::SuspendedOrg { tag, number: 2 });
+        kept.confirm(&kept.unconfirmed("a", |_| true), &replication("a"));
+        kept.add(Revocation::SuspendedOrg { tag, number: 1 });
+        assert_eq!(numbers(&kept), [], "the later one is confirmed");
+        kept.add(Revocation::SuspendedOrg { tag, number: 3 });
+        assert_eq!(numbers(&kept), [3]);
+        kept.release(Subject::SuspendedOrg(tag));
+        assert!(kept.is_empty());
     }
 
     #[test]

@@ -1,14 +1,18 @@
-//! Revocations survive failovers while a gateway that knows them lives.
+//! Revocations, and what else a person withdraws in an incident, survive failovers while a gateway that knows them
+//! lives.
 //!
 //! Replication is asynchronous. A primary that is lost takes along what its replicas have not got yet, and the one that
-//! follows it would admit a revoked key, or find an ended session. So each gateway keeps final refusals (revoked keys,
-//! removed users with their keys, ended sessions) until no failover can undo them: those that it has acknowledged
-//! itself, and within a fraction of a second those of the others, which it reads in the log that all gateways share.
+//! follows it would admit a revoked key, or find an ended session. So each gateway keeps withdrawals until no failover
+//! can undo them: those that it has acknowledged itself, and within a fraction of a second those of the others, which
+//! it reads in the log that all gateways share. They are revoked keys and management tokens, removed users with their
+//! keys, ended sessions and removed federation rules, which are final; disabled keys and suspensions, until they are
+//! taken back; and rotations, so that a replaced secret does not come back.
 //!
 //! # Guarantees
 //!
-//! - A gateway refuses what it keeps, whatever a server says; what it has revoked itself, from the acknowledgement on.
-//!   There is no moment at which a link is up and the gateway would admit a key that it knows to be revoked.
+//! - A gateway refuses what is final and kept, whatever a server says; what it has revoked itself, from the
+//!   acknowledgement on. There is no moment at which a link is up and the gateway would admit a key that it knows to be
+//!   revoked. The others hold again from their assertion on.
 //! - Every server that a link of the process leads to, under whatever address, is asked several times a second, and
 //!   whenever any link notices a change, for the history that it is in: its process (`run_id`) with its replication id,
 //!   which changes with every promotion and restart. A revocation is written to every primary of its hash slot whose
@@ -40,4 +44,5 @@ pub(super) use asserter::assert_revocations;
 pub use assertion::{GATHER as ASSERTION_GATHER, RETRY_PAUSE as ASSERTION_RETRY};
 pub use batches::round_trips;
 pub use kept::{Kept, KeptRevocations};
+pub(crate) use revocation::Subject;
 pub use revocation::{Revocation, Write};

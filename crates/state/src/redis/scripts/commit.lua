@@ -12,9 +12,10 @@
 --         "free" key field value             the field is absent, or has this value already
 --         "version" key version              of its live part
 --         "unused_since" key time            the last use of the key was before this time, or there was none
+--         "near" key time tolerance          the time is that of the server, to so many microseconds
 -- Writes: the commands of Redis of these names, with a time or score as an integer:
 --         "hset" key field value … | "hdel" key field … | "rpush" key value | "sadd" key value | "srem" key value
---         "zadd" key score value | "zrem" key value | "del" key | "pexpireat" key time
+--         "zadd" key score value | "zrem" key value | "del" key | "pexpireat" key time | "pexpire" key milliseconds
 --         "take_token" key quota             takes a token from the user's bucket of keys to create
 --         "limit_tokens" key level at per quota   makes that bucket as empty as this one, if it is fuller
 --         "set_tokens" key level at per      that bucket of a new user
@@ -65,6 +66,7 @@ local checks = {
   unused_since = function(key, since)
     return select(6, struct.unpack('<c8ddddd', call('HGET', key, 'live'))) < since
   end,
+  near = function(_, at, tolerance) return math.abs(time(change.now) - at) <= tolerance end,
   version = function(key, version) return (call('HGET', key, 'live') or ''):sub(1, 8) == version end,
 }
 
@@ -75,6 +77,7 @@ end
 local writes = {
   zadd = function(key, score, value) call('ZADD', key, string.format('%.0f', score), value) end,
   pexpireat = function(key, at) call('PEXPIREAT', key, string.format('%.0f', at)) end,
+  pexpire = function(key, milliseconds) call('PEXPIRE', key, string.format('%.0f', milliseconds)) end,
   take_token = function(key, quota)
     local level, at = creation(key, quota)
     call('HSET', key, 'creation', struct.pack('<ddd', level - quota.per, at, quota.per))
