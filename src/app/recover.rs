@@ -48,7 +48,10 @@ pub(super) async fn open_stores(
     let (state, journal) = open_both(config, metrics, opener, takeover).await?;
     let remembered = state.remember_in(&config.audit.path).await;
     match opener {
-        Opener::Gateway(_) => remembered.context("this is not the state that was served; restore it, or accept it by `keygate state accept` (docs/procedures.md)")?,
+        Opener::Gateway(_) => remembered.context(
+            "this is not the state that was served; restore it, or accept it by `keygate state accept` \
+             (docs/procedures.md)",
+        )?,
         // A command may be the way out: what it may not do, it is refused.
         Opener::Command => {}
     }

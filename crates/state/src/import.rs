@@ -6,7 +6,7 @@
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::redis::IdentityRecord;
-use super::redis::directory::{CommitError, DigestClaims, ManagementTokens, Orgs, Users, lost};
+use super::redis::directory::{DigestClaims, ManagementTokens, Orgs, Users};
 use super::redis::import::{Confirmation, Writer};
 use super::{Change, ChangeError, CreationBucket, FederationRule, KeyExport, Org, State, Unavailable, User};
 use domain::clock::Micros;
@@ -277,15 +277,10 @@ impl Importer<'_> {
 
     /// Counts an import as a change by management. The embedded state has counted its writes.
     pub async fn count(self) -> Result<(), ImportError> {
-        let State::Redis(state) = self.0 else { return Ok(()) };
-        let record = IdentityRecord(&state.transactions);
-        if !record.verify_or_create().await? {
-            return Err(ImportError::Refused(lost()));
+        match self.0 {
+            State::Embedded(_) => Ok(()),
+            State::Redis(state) => IdentityRecord(&state.transactions).count_import().await,
         }
-        record.count_imported().await.map(drop).map_err(|error| match error {
-            CommitError::Final(error) => ImportError::Refused(error),
-            error => error.into(),
-        })
     }
 
     /// Writes a field once more and waits for the configured replicas.

@@ -163,7 +163,7 @@ impl State {
     pub async fn remember_in(&self, directory: &Path) -> Result<(), Discontinuity> {
         self.identity().remember_in(directory);
         if let Self::Redis(state) = self {
-            state.verify_or_create_identity().await;
+            redis::IdentityRecord(&state.transactions).verify_at_start().await;
         }
         self.identity().discontinuity().map_or(Ok(()), Err)
     }
@@ -174,7 +174,10 @@ impl State {
     /// # Errors
     /// [`ChangeError`]; the identity is the one before.
     pub async fn accept(&self) -> Result<StateIdentity, ChangeError> {
-        either!(self, state => state.accept().await)
+        match self {
+            Self::Embedded(state) => state.accept().await,
+            Self::Redis(state) => redis::IdentityRecord(&state.transactions).accept().await,
+        }
     }
 
     /// Decides one request: all or nothing.

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use super::dispatch::{either, lookups};
 use super::identity::IdentityGuard;
+use super::redis::IdentityRecord;
 use super::redis::directory::{self, KeyActorIndex, Keys, ManagementTokens, Orgs, Sessions, UserIndex, Users};
 use super::{
     CredentialStatus, CursorSecret, FederationRule, IdempotencyPlace, IdempotencyRecord, Key, KeyActors, KeyList,
@@ -216,7 +217,7 @@ impl State {
     /// Confirms that a credential that was not found is unknown, and not lost with the state.
     pub(super) async fn confirm_found<T>(&self, found: Option<T>) -> Result<Option<T>, Unavailable> {
         if let (Self::Redis(state), None) = (self, &found) {
-            state.confirm_unknown(None).await?;
+            IdentityRecord(&state.transactions).confirm_unknown(None).await?;
         }
         Ok(found)
     }

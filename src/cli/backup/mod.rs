@@ -37,7 +37,7 @@ pub(super) struct VerifyArgs {
     file: Option<PathBuf>,
     /// A later export to compare it with. Default: the state of the configuration, as it is now
     other: Option<PathBuf>,
-    /// Name the revocations, removals, suspensions and disabled keys of the audit that the state lacks, as after a restore
+    /// Name the revocations, removals and suspensions of the audit that the state lacks, as after a restore
     #[arg(long)]
     journal: bool,
 }

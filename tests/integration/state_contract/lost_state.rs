@@ -55,7 +55,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
     proptest::collection::vec(step, 1..25)
 }
 
-/// What a history knows: which state is there, and which one was served.
+/// The state that is there, as a history knows it.
 #[derive(Clone, Default)]
 struct Model {
     /// Live keys of the state, by their places.
@@ -166,7 +166,7 @@ fn carry_out(steps: &[Step]) {
                 }
                 Step::Decide => {
                     if !is_right {
-                        // The reading is part of every unknown key's decision; others see it within half a second.
+                        // A reading: without one, known keys are admitted for up to half a second.
                         let made = state.change(Change::suspend_org(fixture.org, false)).await;
                         assert!(is_lost(&made.unwrap_err()));
                     }

@@ -9,18 +9,12 @@ use super::operation::{Operation, Reply, Request, unavailable};
 use super::sql::classify_error;
 use super::writer::WriterThread;
 use super::{changes, identity_rows, tickets, usage_blocks};
-use crate::{ChangeError, StorageError, Unavailable};
-use domain::clock;
+use crate::ChangeError;
 
 impl WriterThread {
     /// Commits the operations, then makes them effective in memory, then answers.
     pub(super) fn commit(&mut self, mut requests: Vec<Request>) {
-        if !self.watched.check_files() {
-            // Nothing is acknowledged that would be written into a state that is not kept, or not the true one.
-            for Request { reply, .. } in requests.extract_if(.., |request| !request.operation.is_accept()) {
-                let _ = reply.send(Err(ChangeError::Unavailable(StorageError::Redis(Unavailable::Lost))));
-            }
-        }
+        self.watched.refuse(&mut requests);
         if requests.iter().any(|request| request.operation.adds() || request.operation.has_record())
             && let Err(error) = self.reserve.check(&self.connection, Demand::Addition)
         {
@@ -119,14 +113,8 @@ impl WriterThread {
         }
         // At the end, since rows that follow each other share a block.
         usage_blocks::write_blocks(&transaction, &mut used)?;
-        let counted =
-            requests.iter().zip(&results).filter(|(request, result)| result.is_ok() && request.operation.is_counted());
-        let mut identity = self.watched.identity.clone();
-        identity.changes += counted.count() as u64;
-        if identity.changes > self.watched.identity.changes {
-            identity.changed = clock::now();
-            identity_rows::write_last_change(&transaction, &identity)?;
-        }
+        let made = requests.iter().zip(&results).filter(|(_, result)| result.is_ok());
+        let identity = self.watched.count(&transaction, made.map(|(request, _)| &request.operation))?;
         transaction.commit()?;
         self.watched.set(identity);
         Ok(Some(results))

@@ -5,11 +5,15 @@ use std::fs;
 use std::io;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Instant;
 
 use rusqlite::{Connection, OptionalExtension as _};
 
-use crate::identity::StateIdentity;
-use domain::clock::Micros;
+use super::operation::{Operation, Request};
+use crate::identity::{IdentityGuard, StateIdentity};
+use crate::{ChangeError, StorageError, Unavailable};
+use domain::clock::{self, Micros};
 
 /// Reads the identity; makes and stores one when the file has none yet.
 pub(super) fn read(connection: &Connection) -> rusqlite::Result<StateIdentity> {
@@ -40,7 +44,7 @@ pub(super) fn write(connection: &Connection, identity: &StateIdentity) -> rusqli
 }
 
 /// Writes the number and the time of the last change.
-pub(super) fn write_last_change(connection: &Connection, identity: &StateIdentity) -> rusqlite::Result<()> {
+fn write_last_change(connection: &Connection, identity: &StateIdentity) -> rusqlite::Result<()> {
     let mut meta = connection.prepare_cached("INSERT OR REPLACE INTO meta (name, value) VALUES (?1, ?2)")?;
     meta.execute(("changes", identity.changes.cast_signed()))?;
     meta.execute(("changed", identity.changed.0.cast_signed())).map(drop)
@@ -50,6 +54,59 @@ fn read_number(connection: &Connection, name: &str) -> rusqlite::Result<u64> {
     let number: Option<i64> =
         connection.query_row("SELECT value FROM meta WHERE name = ?1", [name], |row| row.get(0)).optional()?;
     Ok(number.unwrap_or(0).cast_unsigned())
+}
+
+/// Identity of the state that the thread writes, and its files.
+pub(super) struct StateIdentityWatch {
+    pub(super) guard: Arc<IdentityGuard>,
+    /// As the file has it.
+    pub(super) identity: StateIdentity,
+    pub(super) files: OpenFiles,
+}
+
+impl StateIdentityWatch {
+    /// Looks whether the files were removed or replaced, and returns whether changes may be made.
+    fn check_files(&self) -> bool {
+        self.guard.set_file_replaced(self.files.are_replaced());
+        !self.guard.is_broken()
+    }
+
+    /// Looks at the files, and keeps what is remembered beside the journal. To be called each second.
+    pub(super) fn tick(&self) {
+        self.check_files();
+        self.guard.save();
+    }
+
+    /// Refuses operations while the state is not the true one: nothing is acknowledged that would not be kept.
+    pub(super) fn refuse(&self, requests: &mut Vec<Request>) {
+        if self.check_files() {
+            return;
+        }
+        for Request { reply, .. } in requests.extract_if(.., |request| !request.operation.is_accept()) {
+            let _ = reply.send(Err(ChangeError::Unavailable(StorageError::Redis(Unavailable::Lost))));
+        }
+    }
+
+    /// Writes the number of the last change, if the operations made one, and returns the identity that is committed then.
+    pub(super) fn count<'a>(
+        &self,
+        sql: &Connection,
+        made: impl Iterator<Item = &'a Operation>,
+    ) -> rusqlite::Result<StateIdentity> {
+        let mut identity = self.identity.clone();
+        identity.changes += made.filter(|operation| operation.is_counted()).count() as u64;
+        if identity.changes > self.identity.changes {
+            identity.changed = clock::now();
+            write_last_change(sql, &identity)?;
+        }
+        Ok(identity)
+    }
+
+    /// Notes the identity that was committed.
+    pub(super) fn set(&mut self, identity: StateIdentity) {
+        self.guard.observe(Some(identity.clone()), Instant::now());
+        self.identity = identity;
+    }
 }
 
 /// The files of an open state: the database and its write-ahead log, each with its device and inode.

@@ -78,11 +78,11 @@ mod fixture;
 
 use directory::{Directory, Tree};
 use file_reserve::FileReserve;
-use identity_rows::OpenFiles;
+use identity_rows::{OpenFiles, StateIdentityWatch};
 use operation::Operation;
 use state_file::Lock;
 use successor::HandoverSwitch;
-use writer::{StateIdentityWatch, Writer};
+use writer::Writer;
 
 pub use checkpoint_schedule::JournalProgress;
 pub use decision_codec::DecisionRecord;

@@ -18,14 +18,13 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use crate::ChangeError;
-use crate::identity::{IdentityGuard, StateIdentity};
 use domain::clock;
 
 use super::checkpoint::{Checkpoint, Round};
 use super::checkpoint_schedule::{CheckpointSchedule, ProgressProbe};
 use super::directory::Directory;
 use super::file_reserve::FileReserve;
-use super::identity_rows::OpenFiles;
+use super::identity_rows::StateIdentityWatch;
 use super::operation::{Operation, Reply, Request};
 
 /// Time between two looks whether a checkpoint is due, and between write-backs of usage that no journal has.
@@ -68,28 +67,6 @@ enum End {
     /// Acknowledged, by dropping the sender, when everything is written and the file is closed; none when every handle
     /// is gone.
     Close(Option<oneshot::Sender<()>>),
-}
-
-/// Identity of the state that the thread writes, and its files.
-pub(super) struct StateIdentityWatch {
-    pub(super) guard: Arc<IdentityGuard>,
-    /// As the file has it.
-    pub(super) identity: StateIdentity,
-    pub(super) files: OpenFiles,
-}
-
-impl StateIdentityWatch {
-    /// Looks whether the files were removed or replaced, and returns whether changes may be made.
-    pub(super) fn check_files(&self) -> bool {
-        self.guard.set_file_replaced(self.files.are_replaced());
-        !self.guard.is_broken()
-    }
-
-    /// Notes the identity that was committed.
-    pub(super) fn set(&mut self, identity: StateIdentity) {
-        self.guard.observe(Some(identity.clone()), Instant::now());
-        self.identity = identity;
-    }
 }
 
 /// State of the writer thread.
@@ -246,8 +223,7 @@ impl WriterThread {
             }
             if Instant::now() >= write_back_due {
                 clock::follow_wall();
-                self.watched.check_files();
-                self.watched.guard.save();
+                self.watched.tick();
                 self.directory.principals.trim();
                 // A round that left keys over is followed by the next one at once, after the requests that wait.
                 let pause = if self.write_back_due() == Round::More { Duration::ZERO } else { WRITE_BACK_INTERVAL };

@@ -99,7 +99,7 @@ impl ContinuityTracker {
         self.recent.clear();
     }
 
-    /// What is remembered now.
+    /// The memory, if there is one.
     pub fn memory(&self) -> Option<&Memory> {
         self.memory.as_ref()
     }
@@ -132,6 +132,15 @@ impl ContinuityTracker {
         }
         self.settle(now);
         if lost > 0 { Continuity::Behind { lost } } else { Continuity::Same }
+    }
+
+    /// Notes that the state has at least so many changes, before they were found.
+    pub fn note_changes(&mut self, changes: u64, now: Instant) {
+        if let Some(memory) = self.memory.as_mut().filter(|memory| memory.changes < changes) {
+            memory.changes = changes;
+            self.recent.push_back((changes, now));
+            self.settle(now);
+        }
     }
 
     /// Notes which changes are old by now.
@@ -260,8 +269,8 @@ mod tests {
                         read.resize(made.len(), (now, now));
                     }
                     Event::Lose(window) => {
-                        let kept = made.iter().filter(|time| now.duration_since(**time) > Duration::from_millis(window));
-                        let kept = kept.count();
+                        let window = Duration::from_millis(window);
+                        let kept = made.iter().filter(|time| now.duration_since(**time) > window).count();
                         let continuity = tracker.observe(Some(&at(&a, kept as u64)), now);
                         let lost_read = read.get(kept);
                         if made[kept..].iter().all(|time| now.duration_since(*time) < LOSS) {

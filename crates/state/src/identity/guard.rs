@@ -75,7 +75,7 @@ impl IdentityGuard {
         }
     }
 
-    /// What is remembered.
+    /// The memory, if there is one.
     pub fn memory(&self) -> Option<Memory> {
         self.inner.lock().tracker.memory().cloned()
     }
@@ -106,6 +106,11 @@ impl IdentityGuard {
         };
         self.set_broken(inner, broken);
         continuity
+    }
+
+    /// Notes that the state has at least so many changes: this process has made the last one.
+    pub(crate) fn note_changes(&self, changes: u64, now: Instant) {
+        self.inner.lock().tracker.note_changes(changes, now);
     }
 
     /// Refuses the state until the next reading that is right.

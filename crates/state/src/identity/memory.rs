@@ -16,7 +16,7 @@ use super::StateId;
 /// Name of the file in the journal's directory.
 pub const MEMORY_FILE: &str = "state-identity";
 
-/// What a gateway remembers of a state.
+/// Memory of the state that a gateway serves.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
     /// Identity of the state.

@@ -5,6 +5,7 @@
 //!   is counted.
 //! - An unknown credential is refused only if the state is the remembered one at that moment, and the organization that
 //!   the credential names is not one that the list has and the data lacks (a lost shard of a Cluster).
+//! - A gateway notes the number of a change that it has made itself, before it has read it.
 //! - A gateway that misses its state says so in a record that expires, so that no gateway without a memory makes a new
 //!   identity there.
 
@@ -14,10 +15,12 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 use redis::cmd;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
 use super::directory::{Check, CommitError, Record, Transaction, Transactions, lost};
+use super::unavailable::read;
 use crate::identity::{Continuity, Discontinuity, StateId, StateIdentity};
+use crate::import::ImportError;
 use crate::{ChangeError, StorageError, Unavailable};
 use domain::clock::Micros;
 use domain::key::OrgTag;
@@ -29,6 +32,8 @@ const INTERVAL: Duration = Duration::from_millis(500);
 const MISSED_FOR: Duration = Duration::from_secs(60);
 /// Age from which the list of organizations is read again for an organization without data.
 const LIST_AGE: Duration = Duration::from_secs(10);
+/// Time-out of accepting the state.
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Fields of the identity.
 const FIELDS: [&str; 4] = ["identity", "changes", "changed", "replaces"];
 
@@ -41,14 +46,32 @@ pub(crate) struct ListedOrgs(Mutex<(Option<Instant>, HashSet<OrgTag>)>);
 pub(crate) struct IdentityRecord<'a>(pub(crate) &'a Transactions);
 
 impl IdentityRecord<'_> {
-    /// Reads the identity, and returns whether the state is the remembered one.
-    pub(crate) async fn is_remembered(self) -> Result<bool, CommandError> {
-        self.observe().await?;
-        Ok(!self.0.shared.identity.is_broken())
+    /// Returns whether the state is the remembered one, as of a reading after the last failover.
+    pub(super) fn is_verified(self) -> bool {
+        self.0.shared.identity.is_verified(self.0.client.shared().failovers())
     }
 
-    /// As [`IdentityRecord::is_remembered`], and makes an identity where there is none and none is remembered.
-    pub(crate) async fn verify_or_create(self) -> Result<bool, CommandError> {
+    /// Verifies the state after a failover, before anything is decided by what it has now. While it cannot be read, the
+    /// decision itself says that Redis is away.
+    pub(super) async fn verify_after_failover(self) -> Result<(), Unavailable> {
+        let identity = &self.0.shared.identity;
+        // While it is broken, the task that watches it finds the end of that.
+        if !identity.is_broken() && self.0.client.is_up() {
+            let _ = timeout(self.0.shared.settings.deadline, self.observe()).await;
+        }
+        if identity.is_broken() { Err(Unavailable::Lost) } else { Ok(()) }
+    }
+
+    /// Verifies the state at the start, and makes an identity in a new one.
+    pub(crate) async fn verify_at_start(self) {
+        if let Err(error) = read(self.verify_or_create()).await {
+            tracing::debug!(%error, "the identity of the state is verified once Redis answers");
+        }
+    }
+
+    /// Reads the identity, and makes one where there is none and none is remembered. Returns the number of changes; none
+    /// when the state is not the remembered one.
+    pub(super) async fn verify_or_create(self) -> Result<Option<u64>, CommandError> {
         if self.observe().await? == Continuity::Fresh {
             self.create().await?;
             if self.observe().await? == Continuity::Fresh {
@@ -56,7 +79,8 @@ impl IdentityRecord<'_> {
                 self.0.shared.identity.refuse(Discontinuity::Absent);
             }
         }
-        Ok(!self.0.shared.identity.is_broken())
+        let identity = &self.0.shared.identity;
+        Ok(identity.found().map(|found| found.changes).filter(|_| !identity.is_broken()))
     }
 
     async fn observe(self) -> Result<Continuity, CommandError> {
@@ -107,8 +131,12 @@ impl IdentityRecord<'_> {
     }
 
     /// Gives the state a new identity, in place of the one that it has and of those that gateways miss.
+    ///
+    /// # Errors
+    /// [`ChangeError::Unavailable`].
     pub(crate) async fn accept(self) -> Result<StateIdentity, ChangeError> {
-        let accepted = self.try_accept().await;
+        let timed_out = || ChangeError::Unavailable(StorageError::Redis(Unavailable::TimedOut));
+        let accepted = timeout(ACCEPT_TIMEOUT, self.try_accept()).await.map_err(|_| timed_out())?;
         accepted.map_err(|error| match error {
             CommitError::Final(error) => error,
             CommitError::Command(error) => ChangeError::Unavailable(StorageError::Redis(error.into())),
@@ -139,8 +167,8 @@ impl IdentityRecord<'_> {
         Ok(accepted)
     }
 
-    /// Adds to a transaction on the revocation log's record, which is its first, that one more change was made: of the
-    /// remembered state, or the transaction fails.
+    /// Adds to a transaction on the revocation log's record that one more change was made: of the remembered state, or
+    /// the transaction fails.
     pub(super) fn count_change(self, transaction: &mut Transaction<CommitError>, record: Record) {
         if let Some(memory) = self.0.shared.identity.memory() {
             transaction.check(Check::Equal(record, FIELDS[0], memory.id.as_str()), lost().into());
@@ -148,27 +176,40 @@ impl IdentityRecord<'_> {
         transaction.count_change(record);
     }
 
-    /// Counts a change that has no other write in the revocation log.
-    pub(crate) async fn count_imported(self) -> Result<u32, CommitError> {
+    /// Counts an import as a change by management.
+    pub(crate) async fn count_import(self) -> Result<(), ImportError> {
+        let Some(changes) = self.verify_or_create().await? else { return Err(ImportError::Refused(lost())) };
         let (mut transaction, record) = self.0.transaction_on::<CommitError>(self.0.shared.names.revocations());
         transaction.allow_oom();
         self.count_change(&mut transaction, record);
-        self.0.commit(transaction).await?.into_replicas()
+        self.0.commit(transaction).await?.into_replicas()?;
+        self.0.shared.identity.note_changes(changes + 1, Instant::now());
+        Ok(())
     }
 
     /// Confirms that a credential is unknown: that the state is the remembered one, and has the data of the
     /// organization that the credential names.
+    ///
+    /// # Errors
+    /// [`Unavailable`]: the state may have lost it.
     pub(crate) async fn confirm_unknown(self, tag: Option<OrgTag>) -> Result<(), Unavailable> {
-        if !self.is_remembered().await? {
-            return Err(Unavailable::Lost);
+        let deadline = self.0.shared.settings.deadline;
+        let has_lost = timeout(deadline, self.has_lost(tag)).await.map_err(|_| Unavailable::TimedOut)?;
+        if has_lost? { Err(Unavailable::Lost) } else { Ok(()) }
+    }
+
+    /// Returns whether the state, or the data of this organization, was lost.
+    async fn has_lost(self, tag: Option<OrgTag>) -> Result<bool, CommandError> {
+        self.observe().await?;
+        let Some(tag) = tag.filter(|_| !self.0.shared.identity.is_broken()) else {
+            return Ok(self.0.shared.identity.is_broken());
+        };
+        let has_data: bool = self.0.client.query(cmd("EXISTS").arg(self.0.shared.names.org(tag))).await?;
+        let is_lost = !has_data && self.is_listed(tag).await?;
+        if is_lost {
+            tracing::error!(tag = tag.as_str(), "the data of an organization is missing in Redis: a shard was lost");
         }
-        let Some(tag) = tag else { return Ok(()) };
-        let names = &self.0.shared.names;
-        if self.0.client.query::<bool>(cmd("EXISTS").arg(names.org(tag))).await? || !self.is_listed(tag).await? {
-            return Ok(());
-        }
-        tracing::error!(tag = tag.as_str(), "the data of an organization is missing in Redis: a shard was lost");
-        Err(Unavailable::Lost)
+        Ok(is_lost)
     }
 
     /// Returns whether the list of organizations has this one. It is read anew at most each ten seconds: a client may
@@ -202,7 +243,7 @@ impl IdentityRecord<'_> {
 /// Reads the identity again and again, and keeps it beside the journal, for as long as the task lives.
 pub(super) async fn watch_identity(transactions: Transactions) {
     loop {
-        if let Err(error) = IdentityRecord(&transactions).is_remembered().await {
+        if let Err(error) = IdentityRecord(&transactions).observe().await {
             tracing::debug!(%error, "the identity of the state is not confirmed");
         }
         transactions.shared.identity.save();

@@ -50,12 +50,9 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use super::{
-    Bounds, Change, ChangeError, DecideRequest, Decision, Defaults, RevocationLog, StateIdentity, StorageError,
-    Unavailable,
-};
+use super::{Bounds, Change, ChangeError, DecideRequest, Decision, Defaults, RevocationLog, Unavailable};
 use domain::clock::{self, Micros};
-use domain::key::{KeyId, OrgTag};
+use domain::key::KeyId;
 use domain::quota::{Quota, RateLimitStatus};
 use domain::refusal::Refusal;
 
@@ -234,50 +231,15 @@ impl Redis {
     /// # Errors
     /// [`Unavailable`]. When a reply was late or lost, a token may have been taken; a slot never stays taken.
     pub async fn decide(&self, request: DecideRequest<'_>) -> Result<Decision, Unavailable> {
-        if !self.transactions.shared.identity.is_verified(self.client_shared.failovers()) {
-            Box::pin(self.verify_after_failover()).await?;
+        let identity = IdentityRecord(&self.transactions);
+        if !identity.is_verified() {
+            Box::pin(identity.verify_after_failover()).await?;
         }
         let decision = self.decider.decide(request).await?;
         if let Decision::Denied { refusal: Refusal::Unknown, .. } = decision {
-            Box::pin(self.confirm_unknown(request.id.map(|id| id.tag()))).await?;
+            Box::pin(identity.confirm_unknown(request.id.map(|id| id.tag()))).await?;
         }
         Ok(decision)
-    }
-
-    /// Verifies the identity of the state after a failover, before anything is decided by what it has now. While it
-    /// cannot be read, the decision itself says that Redis is away.
-    async fn verify_after_failover(&self) -> Result<(), Unavailable> {
-        let identity = &self.transactions.shared.identity;
-        // While it is broken, the task that watches it finds the end of that.
-        if !identity.is_broken() && self.client.is_up() {
-            let verify = IdentityRecord(&self.transactions).is_remembered();
-            let _ = timeout(self.transactions.shared.settings.deadline, verify).await;
-        }
-        if identity.is_broken() { Err(Unavailable::Lost) } else { Ok(()) }
-    }
-
-    /// Verifies the identity of the state at the start, and makes one in a new state.
-    pub(super) async fn verify_or_create_identity(&self) {
-        if let Err(error) = read(IdentityRecord(&self.transactions).verify_or_create()).await {
-            tracing::debug!(%error, "the identity of the state is verified once Redis answers");
-        }
-    }
-
-    /// Gives the state a new identity. See [`super::State::accept`].
-    pub(super) async fn accept(&self) -> Result<StateIdentity, ChangeError> {
-        let accept = IdentityRecord(&self.transactions).accept();
-        let timed_out = Err(ChangeError::Unavailable(StorageError::Redis(Unavailable::TimedOut)));
-        timeout(START_TIMEOUT, accept).await.unwrap_or(timed_out)
-    }
-
-    /// Confirms that a credential is unknown, with the organization that it names.
-    ///
-    /// # Errors
-    /// [`Unavailable`]: the state may have lost it.
-    pub(super) async fn confirm_unknown(&self, tag: Option<OrgTag>) -> Result<(), Unavailable> {
-        let confirm = IdentityRecord(&self.transactions).confirm_unknown(tag);
-        let deadline = self.transactions.shared.settings.deadline;
-        timeout(deadline, confirm).await.unwrap_or(Err(Unavailable::TimedOut))
     }
 
     /// Makes one change durable and effective. See [`super::State::change`].

@@ -58,9 +58,7 @@ impl Changes<'_> {
         locator: &mut Option<String>,
         is_retry: bool,
     ) -> Result<u32, CommitError> {
-        if !IdentityRecord(self.0).verify_or_create().await? {
-            return Err(lost().into());
-        }
+        let Some(changes) = IdentityRecord(self.0).verify_or_create().await? else { return Err(lost().into()) };
         // An earlier attempt whose reply was lost may have removed what it is found by.
         if locator.is_none() {
             *locator = LogWriter(self.0).locator(change).await?;
@@ -69,7 +67,7 @@ impl Changes<'_> {
         for write in ChangeWrite::ORDER {
             let reached = match write {
                 ChangeWrite::Records => self.write(change, Origin { mark, ..Origin::default() }, is_retry).await?,
-                ChangeWrite::Log => LogWriter(self.0).append(change, locator.as_deref()).await?,
+                ChangeWrite::Log => LogWriter(self.0).append(change, locator.as_deref(), changes).await?,
             };
             replicas = replicas.min(reached);
         }

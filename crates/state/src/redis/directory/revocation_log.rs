@@ -7,6 +7,8 @@
 //!   should have ended are found by the checks that every gateway makes each minute.
 //! - An entry begins with a random token, so that entries with the same number in two histories of a server differ.
 
+use std::time::Instant;
+
 use super::commit_error::CommitError;
 use super::federation::FederationRules;
 use super::orgs::Orgs;
@@ -32,8 +34,8 @@ pub(super) struct LogWriter<'a>(pub(super) &'a Transactions);
 
 impl LogWriter<'_> {
     /// Appends what a change has revoked, or taken back, which this gateway keeps from now on; and counts the change.
-    /// Returns the number of replicas that have both.
-    pub(super) async fn append(self, change: &Change, locator: Option<&str>) -> Result<u32, CommitError> {
+    /// The state had so many `changes` before. Returns the number of replicas that have both.
+    pub(super) async fn append(self, change: &Change, locator: Option<&str>, changes: u64) -> Result<u32, CommitError> {
         let entry = self.entry(change, locator).await?;
         if entry.is_none() && !change.as_made().is_counted() {
             return Ok(u32::MAX);
@@ -46,7 +48,9 @@ impl LogWriter<'_> {
             keep(text.as_bytes(), &self.0.shared.revocations, clock::now());
             transaction.append_to_log(log, CAPACITY, &text);
         }
-        self.0.commit(transaction).await?.into_replicas()
+        let replicas = self.0.commit(transaction).await?.into_replicas()?;
+        self.0.shared.identity.note_changes(changes + 1, Instant::now());
+        Ok(replicas)
     }
 
     /// The entry of a change, as text; none when it has none.
