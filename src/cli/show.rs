@@ -180,7 +180,7 @@ fn user_fields(user: &User) -> Vec<(&'static str, String)> {
         ("removed", time(user.removed)),
         ("vouched for by", or_dash(user.provider.as_ref())),
         ("withdrawn", time(user.withdrawn)),
-        ("suspended", time(user.suspended)),
+        ("suspended", time(user.suspended) + if user.suspended_by_operator { " by the operator" } else { "" }),
         ("responsible", or_dash(user.responsible.as_ref().map(responsible))),
     ]
 }

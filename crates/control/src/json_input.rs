@@ -199,7 +199,7 @@ impl<'de> Visitor<'de> for Distinct {
         let mut names = HashSet::new();
         while let Some(name) = members.next_key::<String>()? {
             if names.contains(&name) {
-                return Err(A::Error::custom(format_args!("member `{name}` is there twice")));
+                return Err(A::Error::custom(format_args!("duplicate field `{name}`")));
             }
             names.insert(name);
             members.next_value::<Self>()?;
@@ -229,7 +229,7 @@ mod tests {
         let read = |text| serde_json::from_str::<Distinct>(text).map(|_| ()).map_err(|error| error.to_string());
         assert_eq!(read(r#"{"a":{"b":[1,-1,1.5,null,true,"x",{}]},"b":{"a":0}}"#), Ok(()));
         for text in [r#"{"a":"1","a":null}"#, r#"{"t":{"a":1,"a":1}}"#, r#"[{"a":1,"\u0061":1}]"#] {
-            assert!(read(text).unwrap_err().contains("`a` is there twice"), "{text}");
+            assert!(read(text).unwrap_err().contains("duplicate field `a`"), "{text}");
         }
     }
 

@@ -124,7 +124,8 @@ fn user(
     let keys = keys.into_iter().filter_map(|key| {
         let named = key.name.as_ref().unwrap_or(name);
         let mut policy = key.policy.map(|policy| *policy).unwrap_or_default();
-        policy.permissions = policy.permissions.filter(|own| permissions.as_ref() != Some(own));
+        policy.permissions =
+            policy.permissions.filter(|own| permissions.as_ref().is_some_and(|of_user| of_user != own));
         Some(UserKey { name: key_name(named, report)?, digest: key.digest, limits: key.limit.or(limit), policy })
     });
     let keys = keys.collect();
@@ -197,8 +198,7 @@ fn permissions(groups: &[Named], mapping: Mapping, report: &mut Report) -> Optio
             }
         }
     }
-    // A consumer without groups leaves the permissions of its user as they are.
-    (mapping.permissions_from_groups && !groups.is_empty()).then(|| sorted_permissions(groups))
+    mapping.permissions_from_groups.then(|| sorted_permissions(groups))
 }
 
 /// The limit of each key of a consumer, of that of the consumer.
