@@ -16,6 +16,8 @@ pub struct Scripts {
     pub(super) assert_revocations: Script,
     /// The heartbeat of a gateway.
     pub(super) heartbeat: Script,
+    /// The heartbeat of a gateway to a server.
+    pub(super) sign_of_life: Script,
     /// A page of keys.
     pub(super) key_page: Script,
     /// Redemption of a ticket.
@@ -41,6 +43,7 @@ impl Scripts {
             withdraw: Script::allowing_oom(&[BUCKET, COMMIT]),
             assert_revocations: Script::allowing_oom(&[include_str!("scripts/assert_revocations.lua")]),
             heartbeat: Script::new(&[BUCKET, include_str!("scripts/heartbeat.lua")]),
+            sign_of_life: Script::new(&[BUCKET, include_str!("scripts/sign_of_life.lua")]),
             key_page: Script::new(&[include_str!("scripts/key_page.lua")]),
             take_ticket: Script::new(&[include_str!("scripts/take_ticket.lua")]),
         }
