@@ -94,7 +94,7 @@ pub fn admin_address(path: &Path) -> Result<SocketAddr, SettingsErrors> {
 
 /// Returns whether a network of trusted proxies is so wide that it has clients in it: wider than 10.0.0.0/8, the
 /// largest private network, or than fc00::/7, all that are private of IPv6.
-pub(super) fn is_too_wide(network: &IpNet) -> bool {
+pub(crate) fn is_too_wide(network: &IpNet) -> bool {
     match network {
         IpNet::V4(network) => network.prefix_len() < 8,
         IpNet::V6(network) => network.prefix_len() < 7,

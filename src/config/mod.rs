@@ -49,6 +49,7 @@ mod source;
 mod restart_only;
 mod across_blocks;
 
+pub(crate) use listeners::is_too_wide;
 pub use listeners::{AdminSettings, Listener, ListenerRole, admin_address, admin_socket};
 pub use source::{ConfigSource, ContentHash};
 pub use upstream::Upstream;

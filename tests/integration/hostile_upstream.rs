@@ -10,6 +10,7 @@ use crate::support::{Client, Gateway, Upstream, fetch_http2, head};
 
 mod connections;
 mod http2;
+mod http2_resets;
 mod timeouts;
 
 const PLENTY: &str = "limits: { key: { requests: 1000000, per: 1s } }";

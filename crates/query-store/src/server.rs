@@ -111,6 +111,7 @@ fn transport_options() -> transport::ServeOptions {
         http2: transport::Http2Negotiation::PriorKnowledge,
         proxy_networks: Rc::default(),
         peers: None,
+        trusted_proxies: Rc::default(),
         connection_limiter: transport::ConnectionLimiter::new(MAX_CONNECTIONS, MAX_CONNECTIONS, Vec::new()),
         connections: metrics.connections,
         timeouts: metrics.timeouts,

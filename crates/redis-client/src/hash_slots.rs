@@ -1,5 +1,6 @@
 //! Hash slots of a Cluster, and the map from slots to nodes.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 
 use redis::Value;
@@ -73,6 +74,18 @@ impl HashSlotMap {
     /// The links of all ranges; a node with several ranges comes several times.
     pub(super) fn links(&self) -> impl Iterator<Item = &Arc<ServerLink>> {
         self.ranges.iter().map(|range| &range.link)
+    }
+
+    /// The hash slots of each node.
+    pub(super) fn by_server(&self) -> Vec<Vec<RangeInclusive<u16>>> {
+        let mut servers: Vec<(&Arc<ServerLink>, Vec<RangeInclusive<u16>>)> = Vec::new();
+        for LinkedRange { first, last, link } in &self.ranges {
+            match servers.iter_mut().find(|(other, _)| Arc::ptr_eq(other, link)) {
+                Some((_, ranges)) => ranges.push(*first..=*last),
+                None => servers.push((link, vec![*first..=*last])),
+            }
+        }
+        servers.into_iter().map(|(_, ranges)| ranges).collect()
     }
 
     /// Returns whether a hash slot that was served by one node is served by another now. The first map that is learned

@@ -1,6 +1,7 @@
 //! The client: sends commands and scripts to the server that has their hash slot.
 
 use std::fmt;
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -206,6 +207,11 @@ impl RedisClient {
             }
         }
         Ok(links)
+    }
+
+    /// The hash slots of each primary.
+    pub fn hash_slots_of_servers(&self) -> Vec<Vec<RangeInclusive<u16>>> {
+        self.0.slots.load().by_server()
     }
 
     /// Sends a command to one server, whatever its hash slots are, and decodes the reply.

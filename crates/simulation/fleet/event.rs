@@ -43,6 +43,8 @@ pub enum Event {
     /// A round of the heartbeat of slot leases; with `true`, an early one.
     Visit(Process, bool),
     Register(Process),
+    /// A heartbeat of a gateway to a shard, the first on a connection with this number.
+    Sign(Process, usize, u32),
     ReadLog(Process),
     /// A gateway asserts what the primary of a shard lacks.
     Assert(Process, usize),
@@ -197,6 +199,7 @@ pub enum Pending {
     Resync { subject: Subject, resync: Resync, request: Option<ResyncFor>, visited: Option<VisitedLease> },
     Register { beat: Micros, seen: u64 },
     Deregister,
+    Sign,
     ReadLog(LogRead),
     Revocation { number: usize },
     Assert { kept: Vec<Kept>, history: Arc<str> },

@@ -170,6 +170,7 @@ impl World {
         let by = i64::try_from(self.chance.below(2 * most)).unwrap() - i64::try_from(most).unwrap();
         self.counts.clock_steps += 1;
         self.shards[shard].step_clock(by);
+        self.shards[shard].note_trouble(self.now);
         self.note_fault("clock steps", NONE, shard, by);
     }
 
@@ -232,6 +233,7 @@ impl World {
 
     pub fn promote(&mut self, shard: usize) {
         self.shards[shard].promote();
+        self.shards[shard].note_trouble(self.now);
         self.note_fault("replica promoted", NONE, shard, 0);
         let subjects = self.directory.subjects_on(shard);
         self.checks.slots.note_primary(subjects, false);
@@ -257,6 +259,7 @@ impl World {
             return;
         }
         self.shards[shard].hangs_until = self.now + time;
+        self.shards[shard].note_trouble(self.now + time);
         self.note_fault("primary hangs", NONE, shard, i64::try_from(time).unwrap());
         if time > 2_300_000 {
             self.drop_links(shard, true);

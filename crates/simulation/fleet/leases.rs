@@ -60,7 +60,8 @@ impl World {
         let gateway = &self.gateways[process.gateway];
         let lease = gateway.lease_of(&self.directory, subject);
         let keys = lease.report_keys().into_iter().map(Rc::from).collect();
-        let arguments = vec![gateway.id.clone(), report.encode(&self.product.settings)];
+        let sign = gateway.decisions.slots.sign_of(self.hash_slot_of(subject));
+        let arguments = vec![gateway.id.clone(), report.encode(&self.product.settings, sign)];
         Call::Script { script: Script::SlotReport, keys, arguments }
     }
 

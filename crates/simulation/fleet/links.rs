@@ -71,6 +71,8 @@ impl World {
         if is_failover {
             self.gateways[process.gateway].count_failover();
         }
+        let connection = self.gateways[process.gateway].links[shard].connection;
+        self.queue.add(now, Event::Sign(process, shard, connection));
         self.queue.add(now + 1000, Event::Assert(process, shard));
         self.trace.add(Entry {
             time: now,

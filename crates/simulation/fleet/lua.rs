@@ -14,6 +14,7 @@ const SLOT_LEASES: &str = include_str!("../../state/src/redis/scripts/slot_lease
 const DECIDE: &str = include_str!("../../state/src/redis/scripts/decide.lua");
 const SLOT_REPORT: &str = include_str!("../../state/src/redis/scripts/slot_report.lua");
 const HEARTBEAT: &str = include_str!("../../state/src/redis/scripts/heartbeat.lua");
+const SIGN_OF_LIFE: &str = include_str!("../../state/src/redis/scripts/sign_of_life.lua");
 const ASSERT_REVOCATIONS: &str = include_str!("../../state/src/redis/scripts/assert_revocations.lua");
 
 /// A script of the Redis state.
@@ -23,6 +24,7 @@ pub enum Script {
     SlotReport,
     Heartbeat,
     AssertRevocations,
+    SignOfLife,
 }
 
 /// Reply of a script.
@@ -47,7 +49,7 @@ pub struct Running {
 /// Interpreter with all scripts.
 pub struct Scripts {
     lua: Lua,
-    functions: [Function; 4],
+    functions: [Function; 5],
     running: Rc<RefCell<Running>>,
 }
 
@@ -70,9 +72,11 @@ impl Scripts {
         };
         let [decide, slot_report] = [decide, slot_report].map(|text| match broken {
             Some(Break::Absence) => replaced(&text, "local extends = was_away", "local extends = false"),
+            Some(Break::SignOfLife) => replaced(&text, "then return since end", "then return now end"),
             _ => text,
         });
-        let texts = [decide, slot_report, [BUCKET, HEARTBEAT].concat(), ASSERT_REVOCATIONS.to_owned()];
+        let [heartbeat, sign] = [HEARTBEAT, SIGN_OF_LIFE].map(|text| [BUCKET, text].concat());
+        let texts = [decide, slot_report, heartbeat, ASSERT_REVOCATIONS.to_owned(), sign];
         let functions = texts.map(|text| lua.load(text).into_function().unwrap());
         Self { lua, functions, running }
     }

@@ -115,12 +115,15 @@ impl World {
             Call::Script { script, keys, arguments } => {
                 let keys: Vec<&[u8]> = keys.iter().map(|key| &**key).collect();
                 let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
+                let before = self.before_script(command);
+                let shard = &mut self.shards[command.shard];
                 let reply = shard.run(&self.scripts, *script, &keys, &arguments, now);
                 let (done, busy) = shard.occupy(SCRIPT_COST, now);
                 self.checks.capacity.note(busy as f64 / 1e6, now, || {
                     format!("shard {}: {:.1} % of a second", command.shard, busy as f64 / 1e4)
                 });
                 self.note_script(command, &reply);
+                self.check_absences(command, before);
                 (Answer::Script(reply), done)
             }
             Call::ReadLog { fields } => {

@@ -11,6 +11,8 @@ pub enum Break {
     KeySlots,
     /// Leases do not begin anew when the server was away.
     Absence,
+    /// An absence of the server is seen where an organization is quiet.
+    SignOfLife,
     /// No gateway keeps revocations, so none refuses by them, nor writes them to a new primary.
     Revocation,
     /// The position of a shipper moves before the records are at the sink.
@@ -20,8 +22,16 @@ pub enum Break {
 }
 
 impl Break {
-    pub const ALL: [Self; 7] =
-        [Self::Bucket, Self::Slots, Self::KeySlots, Self::Absence, Self::Revocation, Self::Audit, Self::Sync];
+    pub const ALL: [Self; 8] = [
+        Self::Bucket,
+        Self::Slots,
+        Self::KeySlots,
+        Self::Absence,
+        Self::SignOfLife,
+        Self::Revocation,
+        Self::Audit,
+        Self::Sync,
+    ];
 
     pub fn name(self) -> &'static str {
         match self {
@@ -29,6 +39,7 @@ impl Break {
             Self::Slots => "slots",
             Self::KeySlots => "key-slots",
             Self::Absence => "absence",
+            Self::SignOfLife => "sign-of-life",
             Self::Revocation => "revocation",
             Self::Audit => "audit",
             Self::Sync => "sync",
@@ -40,6 +51,7 @@ impl Break {
         match self {
             Self::Absence => "slots",
             Self::KeySlots => "key slots",
+            Self::SignOfLife => "slots of the dead",
             Self::Sync => "audit",
             _ => self.name(),
         }
@@ -113,7 +125,7 @@ impl Options {
                 "--break" => {
                     let found = Break::ALL.into_iter().find(|broken| broken.name() == value);
                     self.broken = Some(found.ok_or_else(|| {
-                        format!("--break {value}: bucket, slots, key-slots, absence, revocation, audit or sync")
+                        format!("--break {value}: bucket, slots, key-slots, absence, sign-of-life, revocation, audit or sync")
                     })?);
                 }
                 _ => return Err(format!("{argument} is not an option")),

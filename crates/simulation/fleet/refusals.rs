@@ -44,7 +44,7 @@ impl World {
         });
         let writes = matches!(
             &command.call,
-            Call::Script { script: Script::Decide | Script::SlotReport | Script::Heartbeat, .. }
+            Call::Script { script: Script::Decide | Script::SlotReport | Script::Heartbeat | Script::SignOfLife, .. }
         );
         let is_refused = is_elsewhere || writes && self.shards[command.shard].full_until > self.now;
         self.counts.refused += u64::from(is_refused);

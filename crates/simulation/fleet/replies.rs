@@ -40,6 +40,7 @@ impl World {
             (Pending::Register { beat, seen }, answer) => {
                 self.complete_register(process, beat, seen, packed(&answer).unwrap());
             }
+            (Pending::Sign, answer) => self.note_sign(process, shard, packed(&answer).unwrap()),
             (Pending::ReadLog(read), Answer::Log(values)) => self.complete_read_log(process, read, values),
             (Pending::Revocation { number }, Answer::Changed(replicas)) => {
                 self.complete_revocation(number, Ok(replicas))
@@ -65,7 +66,7 @@ impl World {
             Pending::ReadLog(_) => self.end_reading(process),
             Pending::Revocation { number } => self.complete_revocation(number, Err(error)),
             Pending::Assert { .. } => self.queue.add(now + micros(ASSERTION_RETRY), Event::Assert(process, shard)),
-            Pending::Deregister => {}
+            Pending::Deregister | Pending::Sign => {}
         }
     }
 }

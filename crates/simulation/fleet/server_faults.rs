@@ -23,6 +23,7 @@ impl World {
 
     pub fn restart_primary(&mut self, shard: usize) {
         self.shards[shard].restart();
+        self.shards[shard].note_trouble(self.now);
         self.note_fault("primary restarts", NONE, shard, 0);
         let subjects = self.directory.subjects_on(shard);
         self.checks.slots.note_primary(subjects, false);
@@ -35,6 +36,7 @@ impl World {
             return;
         }
         self.shards[shard].full_until = self.now + time;
+        self.shards[shard].note_trouble(self.now + time);
         self.counts.full += 1;
         self.note_fault("memory full", NONE, shard, i64::try_from(time).unwrap());
         self.queue.add(self.now + time, Event::EndFull(shard));
@@ -76,6 +78,7 @@ impl World {
         let names: Vec<&[u8]> = records.iter().map(Vec::as_slice).collect();
         let taken = self.shards[from].take_records(&names);
         self.shards[to].put_records(taken);
+        [from, to].into_iter().for_each(|shard| self.shards[shard].note_trouble(now));
         // A clock that is ahead lets as much flow in as belongs to the difference.
         let ahead = self.shards[to].clock(now).saturating_sub(self.shards[from].clock(now));
         let stepped = [from, to].map(|shard| self.shards[shard].stepped);

@@ -32,6 +32,8 @@ pub struct Shard {
     pub hangs_until: u64,
     /// Its memory is full until then: what does not withdraw something is refused.
     pub full_until: u64,
+    /// Time until which it was away, or what it has was moved, at the last trouble.
+    pub troubled_until: u64,
     /// Changes with every promotion and restart: the server process and its replication history, as `INFO` shows them.
     pub history: u32,
     /// The history that began with the last promotion: it may lack what the one before it had.
@@ -58,6 +60,7 @@ impl Shard {
             is_alive: true,
             hangs_until: 0,
             full_until: 0,
+            troubled_until: 0,
             history: 1,
             lossy_history: 1,
             busy_until: 0,
@@ -92,6 +95,16 @@ impl Shard {
 
     pub fn field(&self, record: &[u8], field: &[u8]) -> Option<&Bytes> {
         self.running.database.field(record, field)
+    }
+
+    /// Fields of a record.
+    pub fn fields(&self, record: &[u8]) -> impl Iterator<Item = (&Bytes, &Bytes)> {
+        self.running.database.fields(record).into_iter().flatten()
+    }
+
+    /// Notes a trouble that lasts until a time.
+    pub fn note_trouble(&mut self, until: u64) {
+        self.troubled_until = self.troubled_until.max(until);
     }
 
     /// Writes outside of scripts.

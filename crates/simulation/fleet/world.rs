@@ -208,6 +208,7 @@ impl World {
             Event::GiveUp(command) => self.give_up(command),
             Event::Visit(process, early) => self.visit_leases(process, early),
             Event::Register(process) => self.register(process),
+            Event::Sign(process, shard, connection) => self.send_sign(process, shard, connection),
             Event::ReadLog(process) => self.read_log(process),
             Event::Assert(process, shard) => self.assert_revocations(process, shard),
             Event::LinkDown { process, shard, connection } => self.link_down(process, shard, connection),

@@ -7,7 +7,7 @@ use http::Request;
 use http_body_util::{BodyExt as _, Empty};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
-use crate::support::{Gateway, Upstream, eventually};
+use crate::support::{GatedUpstream, Gateway, Upstream, eventually};
 
 use super::frames::{self, Raw};
 use super::{PLENTY, all_is_given_back, serves};
@@ -126,6 +126,32 @@ fn resets_provoked_by_the_client_end_the_connection() {
         eventually(name, || gateway.explain_in_flight(&key) == 0);
         assert!(upstream.count() - before < 2000, "{name}: {} requests", upstream.count() - before);
     }
+}
+
+/// A trusted proxy has the requests of many clients on a connection.
+#[test]
+fn floods_of_one_client_of_a_trusted_proxy_end_no_request_of_another() {
+    let upstream = GatedUpstream::start();
+    let gateway = Gateway::with(&[upstream.address()], &format!("{PLENTY}trusted_proxies: [127.0.0.0/8]\n"));
+    let key = gateway.key().text;
+    let mut raw = Raw::connect(gateway.address).settled();
+    raw.send(frames::head(1, "GET", "/", &key, &[("x-forwarded-for", "192.0.2.1")], true));
+    eventually("the request of the other is at the upstream", || upstream.count() == 1);
+    let mut reader = Raw { stream: raw.stream.try_clone().unwrap() };
+    let other = std::thread::spawn(move || reader.until(|frame| frame.ends(1)));
+    for number in 1..4000 {
+        let stream = stream(number);
+        let request = frames::head(stream, "GET", "/", "none", &[("x-forwarded-for", "192.0.2.2")], true);
+        // By the client, and by the gateway.
+        let reset = match number % 2 {
+            0 => frames::frame(frames::RST_STREAM, 0, stream, &frames::CANCEL.to_be_bytes()),
+            _ => frames::frame(frames::WINDOW_UPDATE, 0, stream, &[0; 4]),
+        };
+        raw.send([request, reset].concat());
+    }
+    upstream.open();
+    other.join().unwrap();
+    assert_eq!(gateway.metric("keygate_http2_floods_total"), 0.0);
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use crate::edge::frames::{self, frame};
@@ -17,33 +17,36 @@ const NO_EJECTION: &str = "outlier: { server_errors: 0, gateway_errors: 0, timeo
 const SOON: usize = 3_000_000;
 
 /// Request as its upstream sees it, with the numbers of its connection and of the request, from 0.
-struct Asked {
+pub(super) struct Asked {
     connection: usize,
-    request: usize,
+    pub(super) request: usize,
     stream: u32,
 }
 
 /// Upstream whose answers are frames.
-struct Http2Upstream {
+pub(super) struct Http2Upstream {
     address: SocketAddr,
     connections: Arc<AtomicUsize>,
     requests: Arc<AtomicUsize>,
+    /// Streams that were reset on each connection.
+    pub(super) resets: Arc<Mutex<Vec<usize>>>,
 }
 
 type Answer = dyn Fn(Asked, &mut TcpStream) + Send + Sync;
 
 impl Http2Upstream {
-    fn answering(answer: impl Fn(Asked, &mut TcpStream) + Send + Sync + 'static) -> Self {
+    pub(super) fn answering(answer: impl Fn(Asked, &mut TcpStream) + Send + Sync + 'static) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
-        let upstream = Self { address, connections: Arc::default(), requests: Arc::default() };
+        let upstream = Self { address, connections: Arc::default(), requests: Arc::default(), resets: Arc::default() };
         let (connections, requests) = (Arc::clone(&upstream.connections), Arc::clone(&upstream.requests));
-        let answer: Arc<Answer> = Arc::new(answer);
+        let (answer, resets): (Arc<Answer>, _) = (Arc::new(answer), Arc::clone(&upstream.resets));
         std::thread::spawn(move || {
             for stream in listener.incoming().map_while(Result::ok) {
                 let number = connections.fetch_add(1, Ordering::SeqCst);
-                let (requests, answer) = (Arc::clone(&requests), Arc::clone(&answer));
-                std::thread::spawn(move || serve(stream, number, &requests, &*answer));
+                let (requests, answer, resets) = (Arc::clone(&requests), Arc::clone(&answer), Arc::clone(&resets));
+                resets.lock().unwrap().push(0);
+                std::thread::spawn(move || serve(stream, number, &requests, &resets, &*answer));
             }
         });
         upstream
@@ -54,7 +57,7 @@ impl Http2Upstream {
         Self::answering(move |asked, stream| drop(stream.write_all(&frames(asked))))
     }
 
-    fn requests(&self) -> usize {
+    pub(super) fn requests(&self) -> usize {
         self.requests.load(Ordering::SeqCst)
     }
 
@@ -63,7 +66,7 @@ impl Http2Upstream {
     }
 
     /// Gateway with one worker, which has one connection to this upstream.
-    fn gateway(&self, blocks: &str) -> Gateway {
+    pub(super) fn gateway(&self, blocks: &str) -> Gateway {
         gateway(&[self.address], blocks)
     }
 }
@@ -75,7 +78,13 @@ fn gateway(addresses: &[SocketAddr], blocks: &str) -> Gateway {
 }
 
 /// Serves a connection: acknowledges settings and pings, and answers each head.
-fn serve(mut stream: TcpStream, connection: usize, requests: &AtomicUsize, answer: &Answer) -> Option<()> {
+fn serve(
+    mut stream: TcpStream,
+    connection: usize,
+    requests: &AtomicUsize,
+    resets: &Mutex<Vec<usize>>,
+    answer: &Answer,
+) -> Option<()> {
     stream.set_nodelay(true).ok()?;
     stream.read_exact(&mut [0; frames::PREFACE.len()]).ok()?;
     stream.write_all(&frame(frames::SETTINGS, 0, 0, &[])).ok()?;
@@ -92,6 +101,7 @@ fn serve(mut stream: TcpStream, connection: usize, requests: &AtomicUsize, answe
                 let request = requests.fetch_add(1, Ordering::SeqCst);
                 answer(Asked { connection, request, stream: u32::from_be_bytes(number) }, &mut stream);
             }
+            (frames::RST_STREAM, _) => resets.lock().unwrap()[connection] += 1,
             _ => {}
         }
     }
@@ -103,7 +113,7 @@ fn interim(stream: u32, fields: &[u8]) -> Vec<u8> {
 }
 
 /// Response with 200 and no body.
-fn ok(stream: u32) -> Vec<u8> {
+pub(super) fn ok(stream: u32) -> Vec<u8> {
     frame(frames::HEADERS, frames::END_HEADERS | frames::END_STREAM, stream, &[0x88])
 }
 

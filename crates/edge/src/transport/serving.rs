@@ -33,6 +33,8 @@ pub struct ServeOptions {
     pub proxy_networks: Rc<[IpNet]>,
     /// Networks from which connections are accepted; none: from any. Others are closed without a byte.
     pub peers: Option<Rc<[IpNet]>>,
+    /// Networks of proxies that are trusted to name the client of each request.
+    pub trusted_proxies: Rc<[IpNet]>,
     /// Limits the number of connections.
     pub connection_limiter: ConnectionLimiter,
     /// Counters of connections.
@@ -42,10 +44,12 @@ pub struct ServeOptions {
 }
 
 impl ServeOptions {
-    /// Returns whether the peers are listed: they are proxies, whose connections carry what many clients do. So none of
-    /// these may end such a connection for the others, by frames that a single client is not to send so many of.
-    pub(super) fn has_listed_peers(&self) -> bool {
-        self.peers.is_some()
+    /// Returns whether a peer is a proxy: one that asks for decisions, or a trusted one. Its connections carry what many
+    /// clients do. So none of these may end such a connection for the others, by frames that a single client is not to
+    /// send so many of (rapid reset).
+    pub(super) fn is_proxy(&self, peer: &Peer) -> bool {
+        let ip = peer.address.ip().to_canonical();
+        self.peers.is_some() || self.trusted_proxies.iter().any(|network| network.contains(&ip))
     }
 }
 

@@ -137,10 +137,10 @@ impl FrameScanner {
     }
 
     /// Notes bytes that were sent to an upstream: its requests earn it idle frames, and so do the pieces of their
-    /// bodies.
-    pub fn note_sent(&mut self, bytes: &[u8]) {
+    /// bodies. Returns the number of streams that were reset.
+    pub fn note_sent(&mut self, bytes: &[u8]) -> usize {
         self.allowance.credit_sent(bytes.len());
-        let mut at = 0;
+        let (mut at, mut resets) = (0, 0);
         while at < bytes.len() {
             if self.sent.left > 0 {
                 let take = self.sent.left.min(bytes.len() - at);
@@ -150,11 +150,15 @@ impl FrameScanner {
                 match frame.kind {
                     HEADERS => self.allowance.credit(PER_REQUEST),
                     DATA if frame.length > 0 => self.allowance.credit(PER_SENT_PIECE),
-                    RST_STREAM => drop(self.interim.end(frame.stream)),
+                    RST_STREAM => {
+                        self.interim.end(frame.stream);
+                        resets += 1;
+                    }
                     _ => {}
                 }
             }
         }
+        resets
     }
 
     /// Credits bytes that were sent to the peer: it makes room for more with WINDOW_UPDATE frames.
@@ -475,7 +479,7 @@ mod tests {
         assert_eq!(scanned(&mut frames, &harmless), harmless.concat());
         assert_eq!(scanned(&mut frames, &[hint(3)]), frame(HEADERS, END_HEADERS, 3, b"\x01\x03103"));
         // A stream that the gateway has reset is forgotten.
-        frames.note_sent(&[&[0; PREFACE], &frame(RST_STREAM, 0, 1, &[0; 4])[..]].concat());
+        assert_eq!(frames.note_sent(&[&[0; PREFACE], &frame(RST_STREAM, 0, 1, &[0; 4])[..]].concat()), 1);
         assert!(!frames.has_interim());
     }
 
@@ -486,7 +490,7 @@ mod tests {
         for stream in 0..10_000 {
             let sent =
                 [frame(HEADERS, END_HEADERS, stream * 2 + 1, b"head"), frame(DATA, 0, stream * 2 + 1, b"x")].concat();
-            sent.chunks(5).for_each(|piece| frames.note_sent(piece));
+            assert_eq!(sent.chunks(5).map(|piece| frames.note_sent(piece)).sum::<usize>(), 0);
             let ping = frame(6, 0, 0, &[0; 8]);
             let update = frame(WINDOW_UPDATE, 0, 0, &[0, 0, 0, 1]);
             let refused = frame(RST_STREAM, 0, stream * 2 + 1, &7_u32.to_be_bytes());

@@ -1,5 +1,6 @@
 //! Checks of the promised bounds, and the worst case that each has seen.
 
+pub mod absence;
 pub mod audit;
 pub mod bucket;
 pub mod revocation;

@@ -14,7 +14,7 @@ use super::decide::Decider;
 use super::directory::{Changes, Transactions};
 use super::identity::watch_identity;
 use super::revocation_reader::RevocationReader;
-use super::slots::{SlotLeases, keep_registered, visit_leases};
+use super::slots::{SlotLeases, keep_registered, keep_signs_of_life, visit_leases};
 use crate::{Change, ChangeError, PolicyScope};
 use domain::key::policy::{Field, PolicyPatch};
 use redis_client::{ClientShared, RedisClient, watch_replication};
@@ -50,6 +50,7 @@ impl Maintenance {
         let mut tasks = vec![reports, replication, assertion, reader, identity];
         if let Some(slots) = slots {
             tasks.push(tokio::spawn(keep_registered(Arc::clone(&slots), client.clone())));
+            tasks.push(tokio::spawn(keep_signs_of_life(Arc::clone(&slots), client.clone())));
             tasks.push(tokio::spawn(visit_leases(slots, client)));
         }
         Self(Arc::new(Mutex::new(tasks)))

@@ -16,7 +16,8 @@
 //!   that is not cached, or that was changed, costs one more round trip.
 //! - A gateway holds slots on a lease in the organization's record. It renews the lease while it lives. When it dies,
 //!   the lease expires, and the next command about the organization removes the entry. Leases that could not be
-//!   renewed, because the server was away or its clock stepped, begin anew, twice at most. If a reply is lost, the
+//!   renewed, because the server was away or its clock stepped, begin anew, twice at most: by the heartbeats of all
+//!   gateways to the server, so that a quiet organization is no absence. If a reply is lost, the
 //!   gateway sends the absolute number of its slots before it admits anything else.
 //! - A released slot is reported with the next decision of the organization, or within 0.2 s (2 ms if the organization
 //!   was last seen at half its limit or more). Until then it counts as taken.
@@ -114,8 +115,9 @@ pub use revocation_reader::INTERVAL as LOG_READ_INTERVAL;
 pub use revocations::{ASSERTION_GATHER, ASSERTION_RETRY, Kept, KeptRevocations, Revocation, Write, round_trips};
 pub use scripts::Scripts;
 pub use slots::{
-    ActiveSet, EARLY_REPORT, HeartbeatAction, HeartbeatRound, LeaseVisit, Membership, PendingReport, Portion, Resync,
-    SlotLease, SlotLeases, SlotReport, SlotReportReply, SlotSubject, TICK, VisitedLease,
+    ActiveSet, EARLY_REPORT, HashSlots, HeartbeatAction, HeartbeatRound, LeaseVisit, Membership, PendingReport,
+    Portion, Resync, SignOfLife, SlotLease, SlotLeases, SlotReport, SlotReportReply, SlotSubject, TICK, VisitedLease,
+    sign_argument,
 };
 
 /// Time to wait for the servers at the start, before going on without them.

@@ -24,6 +24,7 @@
 //! | version of this layout | `P:{orgs}:format` | hash |
 //! | owner of a key digest, present or past | `P:digest:HEX` | hash: the key's id, and the time of the claim |
 //! | live gateways | `P:{gateways}` | hash |
+//! | signs of life of a server, by the first number whose hash slot it has | `P:{alive:NUMBER}` | hash that expires |
 //! | web session | `P:session:HEX` | hash that expires |
 //! | digests of sessions by session id | `P:{sessions}:digests` | hash |
 //! | ends of sessions | `P:{sessions}:ends` | sorted set of ids |
@@ -174,6 +175,11 @@ impl RecordNames {
     /// Live gateways.
     pub fn gateways(&self) -> String {
         format!("{}:{{gateways}}", self.prefix)
+    }
+
+    /// Signs of life of the server that has the hash slot of this name.
+    pub(super) fn sign_of_life(&self, number: u16) -> String {
+        format!("{}:{{alive:{number}}}", self.prefix)
     }
 
     pub(super) fn session(&self, digest: &TokenDigest) -> String {

@@ -18,6 +18,8 @@ pub struct Scripts {
     pub(super) heartbeat: Script,
     /// The secret of cursors: stored where there is none, and returned.
     pub(super) keep_secret: Script,
+    /// The heartbeat of a gateway to a server.
+    pub(super) sign_of_life: Script,
     /// A page of keys.
     pub(super) key_page: Script,
     /// Redemption of a ticket.
@@ -49,6 +51,7 @@ impl Scripts {
             ]),
             // It only reads; without leave the server refuses it all the same.
             key_page: Script::allowing_oom(&[include_str!("scripts/key_page.lua")]),
+            sign_of_life: Script::new(&[BUCKET, include_str!("scripts/sign_of_life.lua")]),
             take_ticket: Script::new(&[include_str!("scripts/take_ticket.lua")]),
         }
     }

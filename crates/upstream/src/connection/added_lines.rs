@@ -62,16 +62,17 @@ impl AddedLines {
         Ok(Some([&head[..before], self.lines.as_bytes()]))
     }
 
-    /// Writes what is offered, with the lines in their place. Returns how many of the offered bytes were taken. To be
-    /// called behind [`Self::begin`], until it [is done](Self::is_done).
+    /// Writes what is offered, with the lines in their place. Returns how many of the offered bytes were taken: none only
+    /// when the socket takes nothing. To be called behind [`Self::begin`], until it [is done](Self::is_done).
     pub(crate) fn poll_write(
         &mut self,
         offered: &[IoSlice<'_>],
         mut write: impl FnMut(&[IoSlice<'_>]) -> Poll<io::Result<usize>>,
     ) -> Poll<io::Result<usize>> {
         let mut taken = 0;
-        // Without a byte of its own taken, the library would think that the socket was closed.
-        while taken == 0 && !self.is_done() {
+        // Without a byte of its own taken, the library would think that the socket was closed: also when the socket has
+        // taken the rest of the lines alone.
+        while taken == 0 {
             let Some(before) = self.before else { unreachable!("a head begins before it is written") };
             let head: &[u8] = offered.first().map_or(&[], |piece| piece);
             let parts = head.split_at_checked(before);
@@ -150,6 +151,7 @@ mod tests {
             };
             let Poll::Ready(taken) = taken else { continue };
             let mut taken = taken.unwrap();
+            assert!(taken > 0, "the library would think that the socket was closed");
             for piece in &mut left {
                 let of_piece = taken.min(piece.len());
                 *piece = &piece[of_piece..];

@@ -146,6 +146,13 @@ impl Carrier {
         matches!(self, Self::Http1 { connection, .. } if connection.state.has_failed_write())
     }
 
+    /// Notes that the response has ended, or that the library has given it up: a stream's drop resets nothing any more.
+    pub(crate) fn note_end(&self) {
+        if let Self::Http2(carrier) = self {
+            carrier.stream.note_end();
+        }
+    }
+
     /// Ends the wait for the head of a response.
     pub(crate) fn end_wait(&mut self) {
         if let Self::Http2(carrier) = self {
@@ -186,6 +193,7 @@ impl Carrier {
             let broken = if self.is_new() { RetryReason::Broken } else { RetryReason::Stale };
             return (SendError::BadResponse(error.into_error()), self.can_give_up().then_some(broken));
         };
+        self.note_end();
         // The connection had no stream left after all, or was closed: nothing was sent.
         let is_unsent = error.take_message().is_some();
         let error = error.into_error();

@@ -1,4 +1,9 @@
 //! HTTP/2 connection to an endpoint, and its streams.
+//!
+//! Rapid reset: a server ends a connection, with the streams of all clients, after so many streams that were reset. Each
+//! request that a client aborts is one. So the resets of a connection are bounded: it is retired before there are
+//! [`MAX_RESETS`] of them, takes no more requests, and its other streams end in peace. While there is no room for another
+//! connection it goes on: some would be served, where else none would.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -29,6 +34,15 @@ const PING: Duration = Duration::from_secs(20);
 /// that is slow only costs a connection more; behind a load balancer, that one may lead to another server.
 const SILENCE: Duration = Duration::from_secs(2);
 
+/// Streams that the gateway has reset, or may yet reset, on a connection. Servers allow from 100 to some 1,000, some of
+/// them for each span of time.
+const MAX_RESETS: usize = 96;
+/// Resets after which a connection takes no more requests: as many as its other streams may bring.
+const WORN: usize = MAX_RESETS / 2;
+/// Time for which frames on their way to a stream that was reset are dropped in silence. Later ones are answered by
+/// another reset.
+const RESET_MEMORY: Duration = Duration::from_secs(30);
+
 /// Socket with the permit of its connection: its owner, a task of the HTTP library, alone knows when it is closed.
 type CountedSocket = PrefixedStream<ScannedHttp2Stream<Socket>, ConnectionPermit>;
 
@@ -49,6 +63,8 @@ pub(crate) struct Http2Connection {
     pub(crate) lifetime: Lifetime,
     /// True once it takes no more requests, because it has answered nothing.
     pub(crate) is_retired: Cell<bool>,
+    /// Streams that were dropped before their end, which resets them.
+    cancelled: Cell<usize>,
     /// Marks the connection when it is closed for a waiting request.
     pub(crate) closing: ClosingMark,
     pub(crate) answers: Arc<Answers>,
@@ -66,6 +82,8 @@ pub(crate) struct Http2Stream {
     /// True if the connection was made for this request.
     pub(crate) is_first: bool,
     pub(crate) timer: LazyTimer,
+    /// True once the response has ended, or failed: the drop resets nothing.
+    has_ended: Cell<bool>,
 }
 
 /// Request that waits for the head of its response.
@@ -96,8 +114,24 @@ impl WaitingRequests {
 }
 
 impl Http2Connection {
+    /// Returns whether another request may be sent: one that the upstream allows, and whose reset there is room for.
     pub(crate) fn has_free(&self) -> bool {
+        self.has_allowed() && (self.active.get() + self.resets() < MAX_RESETS || !self.waiting.link.has_room())
+    }
+
+    /// Returns whether the upstream allows another stream.
+    pub(crate) fn has_allowed(&self) -> bool {
         self.active.get() < self.allowed.get()
+    }
+
+    /// Returns whether the connection has had so many resets that another is to take its place.
+    pub(crate) fn is_worn(&self) -> bool {
+        self.resets() >= WORN && self.waiting.link.has_room()
+    }
+
+    /// Streams that the gateway has reset: those on the wire, or more, while some are on their way to it.
+    fn resets(&self) -> usize {
+        self.cancelled.get().max(self.answers.resets())
     }
 
     /// Looks for answers since the last look. Returns whether the connection is silent: for [`SILENCE`] requests have
@@ -120,8 +154,8 @@ impl Http2Connection {
     /// Hands the stream that has ended to a request of this worker, or has the worker see whether the connection is
     /// idle.
     fn offer_stream(self: &Rc<Self>) {
-        let is_usable =
-            !self.sender.is_closed() && self.lifetime.goes_on() && !self.is_retired.get() && self.has_free();
+        let goes_on = !self.sender.is_closed() && self.lifetime.goes_on() && !self.is_retired.get();
+        let is_usable = goes_on && self.has_free() && !self.is_worn();
         match is_usable.then(|| self.waiting.link.take_local()).flatten() {
             Some(request) => self.waiting.hand_to(request, Http2Stream::new(Rc::clone(self), false)),
             None => self.waiting.link.wake(),
@@ -143,8 +177,10 @@ pub(crate) async fn connect(
     let mut builder = Builder::new(LocalExecutor);
     let max_head = u32::try_from(MAX_HEAD).expect("the limit of a head is some KiB");
     builder.timer(TokioTimer::new()).max_header_list_size(max_head).keep_alive_interval(PING).keep_alive_timeout(PING);
-    // Data on its way to a client that has gone is answered by RST_STREAM. The library counts these over the life of a
-    // connection, and would end it with all its streams. The scan of the frames ends floods of those without data.
+    // Frames on their way to a client that has gone are dropped. Late ones are answered by RST_STREAM: the library counts
+    // these over the life of a connection, and would end it with all its streams. The scan of the frames ends floods of
+    // those without data.
+    builder.max_concurrent_reset_streams(MAX_RESETS).reset_stream_duration(RESET_MEMORY);
     builder.max_local_error_reset_streams(None);
     let (sender, connection) = builder.handshake(TokioIo::new(socket)).await.map_err(io::Error::other)?;
     let allowed = Rc::new(Cell::new(connection.current_max_send_streams()));
@@ -155,6 +191,7 @@ pub(crate) async fn connect(
         allowed,
         lifetime: Lifetime::begin(lifetimes),
         is_retired: Cell::new(false),
+        cancelled: Cell::new(0),
         closing,
         answers,
         waiting_heads: Cell::new(0),
@@ -183,7 +220,12 @@ impl Http2Stream {
     pub(crate) fn new(connection: Rc<Http2Connection>, is_first: bool) -> Self {
         connection.active.set(connection.active.get() + 1);
         connection.lifetime.count_request();
-        Self { connection, is_first, timer: LazyTimer::default() }
+        Self { connection, is_first, timer: LazyTimer::default(), has_ended: Cell::new(false) }
+    }
+
+    /// Notes that the response has ended, or that the stream has failed: nothing is left to be reset.
+    pub(crate) fn note_end(&self) {
+        self.has_ended.set(true);
     }
 
     pub(crate) fn sender(&self) -> SendRequest<OutgoingBody> {
@@ -210,6 +252,9 @@ impl Drop for Http2Stream {
     fn drop(&mut self) {
         debug_assert!(self.connection.active.get() > 0, "each stream is counted once");
         self.connection.active.set(self.connection.active.get() - 1);
+        if !self.has_ended.get() {
+            self.connection.cancelled.set(self.connection.cancelled.get() + 1);
+        }
         if self.connection.waiting.link.needs_offers() {
             self.connection.offer_stream();
         }

@@ -2,7 +2,8 @@
 //!
 //! - A worker has one connection to an endpoint, and another only when all streams of the first are in use, or when it
 //!   has answered nothing for a while. One that a request has waited for in vain takes no more requests.
-//! - A connection that has received GOAWAY, or broke, takes no more requests. Its streams end by themselves.
+//! - A connection that has received GOAWAY, or broke, takes no more requests, nor does one on which many streams were
+//!   reset. Its streams end by themselves.
 //! - A stream that ends goes to the request of the worker that has waited longest for one. A connection without streams
 //!   is closed when requests of other workers or endpoints wait for it.
 
@@ -100,10 +101,10 @@ impl Http2Connections {
         self.find_free().map(|connection| Http2Stream::new(connection, false))
     }
 
-    /// A stream of any open connection that has one left: where there is no room for another, a silent one may yet
-    /// answer.
+    /// A stream of any open connection whose upstream allows one: where there is no room for another, a silent one may
+    /// yet answer.
     pub(crate) fn any_stream(&self) -> Option<Http2Stream> {
-        let any = self.open.borrow().iter().find(|connection| connection.has_free()).cloned();
+        let any = self.open.borrow().iter().find(|connection| connection.has_allowed()).cloned();
         any.map(|connection| Http2Stream::new(connection, false))
     }
 
@@ -190,14 +191,15 @@ impl Http2Connections {
         drop(open);
     }
 
-    /// Finds a connection with a stream left that is not silent. Connections that are closed, or at the end of their
-    /// lifetime, are removed on the way, and those whose upstream allows no streams at all. Their streams end by
+    /// Finds a connection with a stream left that is not silent. Connections that are closed, worn, or at the end of
+    /// their lifetime, are removed on the way, and those whose upstream allows no streams at all. Their streams end by
     /// themselves.
     fn find_free(&self) -> Option<Rc<Http2Connection>> {
         let mut open = self.open.borrow_mut();
         open.retain(|connection| {
             !connection.sender.is_closed()
                 && connection.lifetime.goes_on()
+                && !connection.is_worn()
                 && (connection.active.get() > 0 || connection.allowed.get() > 0)
         });
         let is_shared = |connection: &Rc<Http2Connection>| !connection.check_silence() || open.len() >= MAX_SILENT;

@@ -4,7 +4,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::task::{Context, Poll, ready};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
@@ -12,13 +12,15 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use super::head_scan::MAX_INTERIM;
 use platform::http2_frames::FrameScanner;
 
-/// State of what an upstream has sent on a connection, written by its stream and read by its requests.
+/// State of what has passed on a connection to an upstream, written by its stream and read by its requests.
 #[derive(Debug, Default)]
 pub(crate) struct Answers {
     /// Frames of responses.
     frames: AtomicU64,
     /// True while some response has begun with an interim one and has no final one.
     has_interim: AtomicBool,
+    /// Resets that were sent.
+    resets: AtomicUsize,
 }
 
 /// Byte stream that scans what it reads and writes.
@@ -39,11 +41,23 @@ impl Answers {
     pub(crate) fn has_interim(&self) -> bool {
         self.has_interim.load(Relaxed)
     }
+
+    /// Number of resets that were sent so far.
+    pub(crate) fn resets(&self) -> usize {
+        self.resets.load(Relaxed)
+    }
 }
 
 impl<S> ScannedHttp2Stream<S> {
     pub(crate) fn new(stream: S, answers: Arc<Answers>) -> Self {
         Self { stream, scanner: FrameScanner::of_upstream(MAX_INTERIM), answers }
+    }
+
+    fn note_sent(&mut self, bytes: &[u8]) {
+        let resets = self.scanner.note_sent(bytes);
+        if resets > 0 {
+            self.answers.resets.fetch_add(resets, Relaxed);
+        }
     }
 }
 
@@ -61,7 +75,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for ScannedHttp2Stream<S> {
 impl<S: AsyncWrite + Unpin> AsyncWrite for ScannedHttp2Stream<S> {
     fn poll_write(mut self: Pin<&mut Self>, cx: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
         let written = ready!(Pin::new(&mut self.stream).poll_write(cx, bytes))?;
-        self.scanner.note_sent(&bytes[..written]);
+        self.note_sent(&bytes[..written]);
         Poll::Ready(Ok(written))
     }
 
@@ -74,7 +88,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ScannedHttp2Stream<S> {
         let mut left = written;
         for piece in pieces {
             let taken = left.min(piece.len());
-            self.scanner.note_sent(&piece[..taken]);
+            self.note_sent(&piece[..taken]);
             left -= taken;
         }
         Poll::Ready(Ok(written))

@@ -63,6 +63,7 @@ impl ConnectionGuard {
     /// Closes a connection that broke. A server that refuses an upload early may close before its response has gone
     /// whole: that is no failure. On HTTP/2 a refusal ends a stream, and no connection.
     fn break_off(mut self, error: &hyper::Error) {
+        self.carrier.note_end();
         let is_http1 = matches!(self.carrier, Carrier::Http1 { .. });
         self.is_recorded |= is_http1 && self.is_early && is_closed_by_peer(error);
         self.fail(Failure::GatewayError);
@@ -104,6 +105,7 @@ impl ConnectionGuard {
     /// Gives the connection back after a whole response, which has ended now.
     fn release(self, now: Instant) {
         self.succeed();
+        self.carrier.note_end();
         match self.carrier {
             // The library is ready for the next request only when this request's body has gone whole, too.
             Carrier::Http1 { mut connection, idle, .. } if self.reusable && connection.sender.is_ready() => {

@@ -1,19 +1,22 @@
 //! Absences of the server, in which no gateway could report: no gateway that lives loses its slots by them, and those
 //! of a dead one are free a lease later.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use domain::clock;
 use domain::key::KeyDigest;
 use domain::refusal::Refusal;
-use state::redis;
+use state::redis::{self, Servers, Settings};
 use state::{Decision, State};
 
 use super::gateway_thread::{GatewayThread, pass};
 use super::{LIMIT, counted, fill, open, shipped, slot};
-use crate::state_contract::fixture::{decide, fixture_with_key};
+use crate::state_contract::fixture::{HeldKey, decide, fixture_with_key};
+use crate::state_contract::redis::at;
+use crate::state_contract::redis_heartbeat::fixture_on;
 use crate::state_contract::runtime::{block_on, enter};
-use crate::support::redis::{Clock, Redis};
+use crate::support::redis::{Clock, Cluster, Redis};
 use crate::support::until;
 
 const LEASE: Duration = Duration::from_secs(3);
@@ -106,6 +109,50 @@ fn slots_of_a_gateway_that_died_in_an_absence_are_free_a_lease_later() {
         assert!(back.elapsed() >= LEASE / 2, "the lease did not begin anew");
         assert!(slot(&other, &key.digest).await.is_none());
         drop(lost);
+    });
+}
+
+/// A gateway dies with all slots of an organization, about which nothing is asked until its lease has ended. Another
+/// gateway, which starts then, gets all of them at once: the server was there, as the heartbeats of the fleet say.
+async fn slots_of_the_dead_are_free(settings: &Settings, (other, key): (Arc<State>, HeldKey)) {
+    let dying = GatewayThread::open(settings).await;
+    let lost = dying.hold(key.digest, ALL).await;
+    dying.die();
+    pass(LEASE).await;
+    let started = open(settings).await;
+    pass(SLACK).await;
+    let mut held = Vec::new();
+    for asking in [&started, &other].into_iter().cycle().take(ALL) {
+        held.push(slot(asking, &key.digest).await.expect("the lease of the dead gateway has ended"));
+    }
+    assert!(slot(&other, &key.digest).await.is_none());
+    drop(lost);
+}
+
+#[test]
+fn slots_of_a_dead_gateway_are_free_a_lease_later_in_a_quiet_organization() {
+    let _entered = enter();
+    let server = Redis::start();
+    block_on(async {
+        let settings = shipped(&server, LEASE);
+        let other = open(&settings).await;
+        let key = fixture_with_key(&other).await.1;
+        slots_of_the_dead_are_free(&settings, (other, key)).await;
+    });
+}
+
+#[test]
+fn slots_of_a_dead_gateway_are_free_a_lease_later_on_each_node_of_a_cluster() {
+    let _entered = enter();
+    let cluster = Cluster::start(3, 0);
+    let servers = Servers::Cluster(cluster.nodes().iter().map(at).collect());
+    block_on(async {
+        let settings = Settings { servers, ..shipped(&cluster.nodes()[0], LEASE) };
+        for node in cluster.nodes() {
+            let other = open(&settings).await;
+            let key = fixture_on(&other, &cluster, &[node]).await.1;
+            slots_of_the_dead_are_free(&settings, (other, key)).await;
+        }
     });
 }
 

@@ -46,7 +46,7 @@ pub(super) async fn run<S: ConnectionService>(
     let service = service(Rc::clone(&peer), handle.clone());
     if http2 {
         // On the heap: the task of an HTTP/1 connection, which is parked while it is idle, has no room for it.
-        Box::pin(http2::run(stream, &options, &registration, service, &handle)).await;
+        Box::pin(http2::run(stream, &options, options.is_proxy(&peer), &registration, service, &handle)).await;
     } else {
         http1::run(stream, &options, &registration, service, &handle.upgrade_slot, &peer).await;
     }

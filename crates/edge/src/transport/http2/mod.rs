@@ -47,8 +47,8 @@ const SEND_BUFFER: usize = 64 * 1024;
 /// Streams that the client has reset before they were served, held at a time. A flood of them (CVE-2023-44487) ends the
 /// connection.
 const MAX_PENDING_RESETS: usize = 64;
-/// The same of a peer that is listed: its own clients go away in bursts.
-const MAX_PENDING_RESETS_OF_LISTED: usize = 16 * 1024;
+/// The same of a proxy: its clients go away in bursts.
+const MAX_PENDING_RESETS_OF_PROXY: usize = 16 * 1024;
 /// Streams of a connection that we reset for the client's errors, in all its life. A flood of them (CVE-2025-8671) ends
 /// the connection. The number is the library's default: an honest client may cause some, and its connection may last
 /// for days.
@@ -59,16 +59,17 @@ const PING_INTERVAL: Duration = Duration::from_secs(30);
 /// Time for a connection to end after GOAWAY.
 const LINGER: Duration = Duration::from_secs(2);
 
-/// Runs a connection to its end.
+/// Runs a connection to its end. `is_proxy`: it carries requests of many clients, and no flood of one ends it.
 pub(super) async fn run(
     stream: SharedStream,
     options: &ServeOptions,
+    is_proxy: bool,
     registration: &Registration,
     service: impl ConnectionService,
     handle: &ConnectionHandle,
 ) {
     let state = Rc::new(Http2State::default());
-    let max_streams = if options.has_listed_peers() { u32::MAX } else { options.settings.max_streams };
+    let max_streams = if is_proxy { u32::MAX } else { options.settings.max_streams };
     let inspector = FrameInspector::new(Rc::clone(&state), max_streams);
     let io = byte_stream::SharedStream::new(WriteGatherer::new(InspectedStream::new(stream.clone(), inspector)));
     let exchange_state = Rc::clone(&state);
@@ -79,7 +80,7 @@ pub(super) async fn run(
         exchange
     };
     let service = TrackedService { service, begin };
-    let connection = builder(options, &state).serve_connection(TokioIo::new(io.clone()), service);
+    let connection = builder(options, is_proxy, &state).serve_connection(TokioIo::new(io.clone()), service);
     let mut connection = pin!(GatheredConnection { connection, stream: io.clone() });
     let shut_down = |c: Pin<&mut GatheredConnection<_, _>>| http2::Connection::graceful_shutdown(c.connection());
     match drive(connection.as_mut(), shut_down, &state, registration, handle, options).await {
@@ -153,7 +154,7 @@ fn is_flood(error: &hyper::Error) -> bool {
     cause.is_some_and(|cause| !cause.is_remote() && cause.reason() == Some(h2::Reason::ENHANCE_YOUR_CALM))
 }
 
-fn builder(options: &ServeOptions, state: &Rc<Http2State>) -> http2::Builder<StreamExecutor> {
+fn builder(options: &ServeOptions, is_proxy: bool, state: &Rc<Http2State>) -> http2::Builder<StreamExecutor> {
     let settings: &Settings = &options.settings;
     let mut builder = http2::Builder::new(StreamExecutor {
         state: Rc::clone(state),
@@ -173,8 +174,8 @@ fn builder(options: &ServeOptions, state: &Rc<Http2State>) -> http2::Builder<Str
         // Heads up to twice the limit are read, so that the service can refuse them with a response of its own. The
         // library answers larger ones with an empty 431.
         .max_header_list_size(u32::try_from(settings.max_head.saturating_mul(2)).unwrap_or(u32::MAX));
-    if options.has_listed_peers() {
-        builder.max_pending_accept_reset_streams(MAX_PENDING_RESETS_OF_LISTED).max_local_error_reset_streams(None);
+    if is_proxy {
+        builder.max_pending_accept_reset_streams(MAX_PENDING_RESETS_OF_PROXY).max_local_error_reset_streams(None);
     }
     builder
 }

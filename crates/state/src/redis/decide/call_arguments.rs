@@ -1,7 +1,9 @@
 //! The keys and arguments of a decide call.
 
 use super::call_outcome::DecideInput;
-use super::decide_codec::{LONGEST_REQUEST, REQUEST_LENGTH, encode_request, encode_slots};
+use super::decide_codec::{
+    LONGEST_REQUEST, REQUEST_LENGTH, SIGN_LENGTH, SLOTS_LENGTH, encode_request, encode_sign, encode_slots,
+};
 use super::key_cache::CachedKey;
 use super::shared::DeciderShared;
 
@@ -25,14 +27,21 @@ impl CallArguments {
         let DecideInput { evaluation, now, reports, uses } = input;
         let total = uses.map_or(0, |uses| uses.total);
         let mut request = [0; LONGEST_REQUEST];
-        let (of_key, of_slots) = request.split_at_mut(REQUEST_LENGTH);
+        let (of_key, rest) = request.split_at_mut(REQUEST_LENGTH);
         encode_request(of_key, &shared.settings, key, *evaluation, total, reports.org.as_ref(), *now);
         let mut request_length = REQUEST_LENGTH;
         let mut keys = 3;
         if let Some(slots) = &key.slots {
-            encode_slots(of_slots, slots.concurrent, reports.key.as_deref());
-            request_length = LONGEST_REQUEST;
+            encode_slots(rest, slots.concurrent, reports.key.as_deref());
+            request_length += SLOTS_LENGTH;
             keys += 1;
+        }
+        // Each admission is a sign of life in the records of the slots: only a gateway that has made none there for a
+        // while tells those of the server.
+        let mut reports = reports.org.as_ref().into_iter().chain(reports.key.as_deref());
+        if reports.any(|report| report.is_first_since(shared.settings.lease / 4)) {
+            encode_sign(&mut request[request_length..], shared.slots.sign_of(key.lease.hash_slot));
+            request_length += SIGN_LENGTH;
         }
         let mut arguments = 2;
         if uses.is_some() {

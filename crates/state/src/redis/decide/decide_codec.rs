@@ -9,7 +9,7 @@ use crate::bucket::{Bucket, capacity};
 use crate::redis::packed::{packed_number, unpack, unpack_signed, unsigned};
 use crate::redis::record_codec::{Fields, StoredRecords};
 use crate::redis::settings::Settings;
-use crate::redis::slots::{PendingReport, SlotLease};
+use crate::redis::slots::{PendingReport, SignOfLife, SlotLease};
 use domain::clock::Micros;
 use domain::quota::{Quota, RateLimitStatus, SlotStatus};
 use domain::refusal::Refusal;
@@ -23,8 +23,12 @@ const UNREGISTERED: u64 = 9;
 const STATUS_ONLY: u64 = 10;
 /// Length of the packed argument: three versions and thirteen numbers.
 pub(super) const REQUEST_LENGTH: usize = 8 * 16;
-/// Length of the packed argument of a key with a limit of requests in flight of its own: four numbers more.
-pub(super) const LONGEST_REQUEST: usize = REQUEST_LENGTH + 8 * 4;
+/// Length of what is added to it of a key with a limit of requests in flight of its own.
+pub(super) const SLOTS_LENGTH: usize = 8 * 4;
+/// Length of the signs of life that are added.
+pub(super) const SIGN_LENGTH: usize = 8 * 2;
+/// Length of the packed argument with all of these.
+pub(super) const LONGEST_REQUEST: usize = REQUEST_LENGTH + SLOTS_LENGTH + SIGN_LENGTH;
 
 /// Length of a packed decision, without the slots of the key.
 const DECISION_LENGTH: usize = 8 * 5;
@@ -130,6 +134,11 @@ pub(super) fn encode_slots(packed: &mut [u8], concurrent: u32, report: Option<&P
     let [released, generation, may_register] = report_numbers(report);
     let numbers = [u64::from(concurrent), released, generation, may_register];
     write_fields(packed, numbers.map(packed_number).into_iter());
+}
+
+/// Encodes the signs of life of the server.
+pub(super) fn encode_sign(packed: &mut [u8], sign: SignOfLife) {
+    write_fields(packed, [sign.since, sign.last].map(packed_number).into_iter());
 }
 
 /// Released slots, generation, and 1 if Redis may create the lease. Without a report nothing is acquired, and the

@@ -10,7 +10,8 @@
 -- and, behind these, only with unreported uses: the reported ones, a hash that expires a day after the last report
 -- ARGV[1]  the gateway's field in KEYS[2], and in the record of the key's slots
 -- ARGV[2]  the request: three versions and thirteen integers, packed as the `unpack` below names them; of a key with a
---          limit of its own, four more about its slots, as `key_slots` names them
+--          limit of its own, four more about its slots, as `key_slots` names them; and, of a gateway that has taken no
+--          slot for a while, two about the server's signs of life (slot_leases.lua)
 -- ARGV[3]  only with unreported uses: the name under which they are reported
 --
 -- The gateway has read the three records before and sends their versions. What never changes within a version (digests,
@@ -77,8 +78,13 @@ elseif may_register == 0 then
   its_generation = -1
 end
 if code == ADMITTED and its_generation ~= generation then return pack('<ddddd', UNREGISTERED, 0, 0, 0, 0) end
+local there = now
+if #ARGV[2] % 32 == 16 then
+  local since, last = unpack('<dd', ARGV[2], #ARGV[2] - 15)
+  there = there_since(since, last, now, lease)
+end
 local of_key = nil
-if #ARGV[2] > 128 then
+if #ARGV[2] >= 160 then
   of_key = key_slots(KEYS[4], ARGV[1], ARGV[2]:sub(129), now, lease)
   if code == ADMITTED and of_key.its_generation ~= of_key.generation then
     return pack('<ddddd', UNREGISTERED, 1, 0, 0, 0)
@@ -112,16 +118,16 @@ end
 
 if code == ADMITTED and level < per then code = RATE_LIMITED end
 if of_key then
-  count_key_slots(of_key, code == ADMITTED, now, lease)
+  count_key_slots(of_key, code == ADMITTED, there, now, lease)
   if code == ADMITTED and of_key.taken >= of_key.limit then code = KEY_TOO_MANY end
 end
 -- Writing a sign of life looks for the end of the one before. Without a slot that is taken, none can be lost.
 local counted = false
-if taken > 0 and (code == ADMITTED or released > 0) and must_recount(first_end, alive, now, lease) then
+if taken > 0 and (code == ADMITTED or released > 0) and must_recount(first_end, alive, there, now, lease) then
   local held_by_others, was_away
-  held_by_others, first_end, was_away = recount(KEYS[2], ARGV[1], now, lease, alive)
+  held_by_others, first_end, was_away = recount(KEYS[2], ARGV[1], now, lease, alive, there)
   taken, counted = held_by_others + held, true
-  if was_away then reported = now end
+  if was_away then reported = there end
   if org[2] then first_end = math.min(first_end, reported + its_lease) end
 end
 if code == ADMITTED and taken >= limit then code = TOO_MANY end

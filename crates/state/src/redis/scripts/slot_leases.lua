@@ -14,26 +14,37 @@
 -- All leases are read only when one may have ended, when the clock was set back, and when the server may have been
 -- away. It was away when there was no sign of life for half a lease: it hung, was partitioned from all gateways or had
 -- no memory left, or its clock stepped forward. Then no gateway could report, and the end of a lease says nothing about
--- its gateway: every lease begins anew. The mark tells which leases did. They end when no report comes this time, so
--- the slots of gateways that are really dead are free a lease later. A server that is away again within half a lease
--- left no time to report either: then a lease begins anew once more, and gets its second mark. There is no third,
--- because rare requests look like many absences.
+-- its gateway: every lease begins anew, at the end of the absence. The mark tells which leases did. They end when no
+-- report comes this time, so the slots of gateways that are really dead are free a lease later. A server that is away
+-- again within half a lease left no time to report either: then a lease begins anew once more, and gets its second
+-- mark. There is no third, because a gateway may not know the server's signs of life.
+--
+-- An organization may be quiet while its server is there. So the signs of life that count are also those of the server:
+-- the heartbeats of all gateways to it (sign_of_life.lua). A gateway sends what it has read there with what it asks
+-- about an organization or key that it has not heard of for a while.
 
 -- The end of the first lease when there is none.
 local NEVER = 9007199254740991
 
--- Returns whether all leases have to be read at `now`.
-local function must_recount(first_end, alive, now, lease)
+-- The time since which the server is there without a gap: by the heartbeats, the last of which is no older than half a
+-- lease; else this moment.
+local function there_since(since, last, now, lease)
+  if last <= now and now - last <= lease / 2 then return since end
+  return now
+end
+
+-- Returns whether all leases have to be read at `now`. The server is there since `there`.
+local function must_recount(first_end, alive, there, now, lease)
   if now >= first_end then return true end
-  return now < alive or now - alive > lease / 2
+  return now < alive or there - alive > lease / 2
 end
 
 -- Reads all leases, and removes those that have ended, but for the one of `own`. Returns the slots that the other
 -- gateways hold, the time before which none of their leases ends, and whether the server was away. A last report in the
 -- future was before the clock was set back: that lease begins anew, too.
-local function recount(org, own, now, lease, alive)
+local function recount(org, own, now, lease, alive, there)
   local fields = redis.call('HGETALL', org)
-  local was_away = now - alive > lease / 2
+  local was_away = there - alive > lease / 2
   local held, first_end = 0, NEVER
   for i = 1, #fields, 2 do
     local name, entry = fields[i], fields[i + 1]
@@ -43,7 +54,7 @@ local function recount(org, own, now, lease, alive)
       if extends or reported > now then
         local mark = entry:sub(33)
         if extends then mark = mark .. '+' end
-        reported = now
+        reported = extends and there or now
         redis.call('HSET', org, name, struct.pack('<dddd', slots, reported, its_lease, generation) .. mark)
       end
       if name ~= own then
@@ -82,14 +93,14 @@ local function key_slots(record, field, report, now, lease)
 end
 
 -- Applies the releases of the report; then counts the slots anew if need be, for a decision that may take one.
-local function count_key_slots(slots, may_take, now, lease)
+local function count_key_slots(slots, may_take, there, now, lease)
   slots.released = math.min(slots.released, slots.held)
   slots.taken, slots.held = slots.taken - slots.released, slots.held - slots.released
   local is_due = slots.taken > 0 and (may_take or slots.released > 0)
-  if is_due and must_recount(slots.first_end, slots.alive, now, lease) then
-    local held_by_others, first_end, was_away = recount(slots.record, slots.field, now, lease, slots.alive)
+  if is_due and must_recount(slots.first_end, slots.alive, there, now, lease) then
+    local held_by_others, first_end, was_away = recount(slots.record, slots.field, now, lease, slots.alive, there)
     slots.taken, slots.first_end, slots.counted = held_by_others + slots.held, first_end, true
-    if was_away then slots.reported = now end
+    if was_away then slots.reported = there end
     if slots.has_lease then slots.first_end = math.min(first_end, slots.reported + slots.its_lease) end
   end
 end

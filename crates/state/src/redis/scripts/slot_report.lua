@@ -5,7 +5,7 @@
 -- KEYS[2]  only for the slots of a key: the key's record
 -- ARGV[1]  the gateway's field
 -- ARGV[2]  packed: (slots held, or -1 to keep the number, slots released, lease time, generation, 1 to deregister,
---          chosen time)
+--          chosen time, and the server's signs of life: since when, and the last)
 --
 -- An absolute number begins a new generation: commands of earlier generations that are still in flight have no effect
 -- from then on. Without an absolute number, the lease must exist in this generation.
@@ -16,9 +16,10 @@
 assert((#KEYS == 1 or #KEYS == 2) and #ARGV == 2, 'slot_report takes 1 or 2 keys and 2 arguments')
 
 local DONE, UNKNOWN, DEREGISTERED, UNREGISTERED = 0, 1, 2, 9
-local absolute, released, lease, generation, deregister, chosen = struct.unpack('<dddddd', ARGV[2])
+local absolute, released, lease, generation, deregister, chosen, since, last = struct.unpack('<dddddddd', ARGV[2])
 
 local now = time(chosen)
+local there = there_since(since, last, now, lease)
 local fields = redis.call('HMGET', KEYS[1], 'live', ARGV[1])
 local live = fields[1]
 -- No gateway holds slots of the key.
@@ -43,8 +44,8 @@ else
   held = math.max(0, held - released)
 end
 
-if must_recount(first_end, alive, now, lease) then
-  taken, first_end = recount(KEYS[1], ARGV[1], now, lease, alive)
+if must_recount(first_end, alive, there, now, lease) then
+  taken, first_end = recount(KEYS[1], ARGV[1], now, lease, alive, there)
 else
   taken = taken - before
 end

@@ -5,7 +5,7 @@
 //! gateway that reports nothing for its lease time loses the entry, and its slots are free again: this is how slots are
 //! given back when a gateway dies. When no gateway could report, because the server was away or its clock stepped
 //! forward, all entries begin anew, once, and once more if it is away again before half a lease is over
-//! (`scripts/slot_leases.lua`).
+//! (`scripts/slot_leases.lua`). The heartbeats of all gateways to the server say so (`sign_of_life`).
 //!
 //! In this process, [`SlotLease`] counts the permits of one organization or key. Commands carry its changes to Redis: a
 //! decision may acquire one slot and reports releases; the heartbeat reports releases and renews the lease.
@@ -47,6 +47,7 @@ mod membership;
 mod outage;
 mod registration;
 mod heartbeat;
+mod sign_of_life;
 mod slot_leases;
 mod slot_report;
 mod subject;
@@ -65,6 +66,8 @@ pub(super) use membership::OtherGateways;
 pub use membership::{Membership, Portion};
 pub use permit::Permits;
 pub(super) use registration::keep_registered;
+pub(super) use sign_of_life::keep_signs_of_life;
+pub use sign_of_life::{HashSlots, SignOfLife, sign_argument};
 pub use slot_leases::{SlotLeases, SlotReport, SlotReportReply};
 pub use slot_report::PendingReport;
 pub use subject::SlotSubject;

@@ -12,6 +12,7 @@ use rustc_hash::FxBuildHasher;
 use super::active_set::ActiveSet;
 use super::lease::{Resync, SlotLease};
 use super::membership::{Membership, Portion};
+use super::sign_of_life::{SignOfLife, SignsOfLife};
 use super::slot_report::PendingReport;
 use super::subject::SlotSubject;
 use crate::redis::packed::{pack, unpack};
@@ -43,6 +44,8 @@ pub struct SlotLeases {
     pub active: Arc<ActiveSet<SlotLease>>,
     /// This gateway's place among the gateways, by the reply to the last heartbeat; `None` before the first.
     membership: Mutex<Option<Membership>>,
+    /// Signs of life of the servers.
+    pub(super) signs: SignsOfLife,
     /// Failovers of the servers so far, counted by the client.
     failovers: Arc<AtomicU64>,
 }
@@ -83,9 +86,9 @@ impl SlotReport {
         Self { absolute: None, released: report.released, generation: report.generation, deregister }
     }
 
-    /// The packed argument.
-    pub fn encode(&self, settings: &Settings) -> Vec<u8> {
-        let mut packed = Vec::with_capacity(48);
+    /// The packed argument, with the signs of life of its server.
+    pub fn encode(&self, settings: &Settings, sign: SignOfLife) -> Vec<u8> {
+        let mut packed = Vec::with_capacity(64);
         match self.absolute {
             Some(held) => pack(&mut packed, u64::from(held)),
             None => packed.extend_from_slice(&(-1.0_f64).to_le_bytes()),
@@ -96,6 +99,8 @@ impl SlotReport {
             self.generation,
             u64::from(self.deregister),
             settings.script_time(clock::now()),
+            sign.since,
+            sign.last,
         ];
         numbers.into_iter().for_each(|number| pack(&mut packed, number));
         packed
@@ -125,6 +130,7 @@ impl SlotLeases {
             key_leases_made: AtomicU64::new(0),
             active: Arc::new(ActiveSet::new()),
             membership: Mutex::new(None),
+            signs: SignsOfLife::default(),
             failovers,
         }
     }
@@ -187,7 +193,7 @@ impl SlotLeases {
         lease: &SlotLease,
         report: &SlotReport,
     ) -> Result<SlotReportReply, CommandError> {
-        let packed = report.encode(&self.settings);
+        let packed = report.encode(&self.settings, self.sign_of(lease.hash_slot));
         let arguments: [&[u8]; 2] = [&self.gateway_id, &packed];
         let reply = client.run(lease.hash_slot, &self.scripts.slot_report, &lease.report_keys(), &arguments).await?;
         let Value::BulkString(packed) = reply else { return Err(CommandError::UnexpectedReply) };

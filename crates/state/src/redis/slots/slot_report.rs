@@ -1,7 +1,7 @@
 //! A command in flight that reports releases of a lease and may acquire a slot.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::lease::{LeaseData, LeaseState, SlotLease};
 use super::permit::Permit;
@@ -25,6 +25,8 @@ pub struct PendingReport {
     overtakes_releases: bool,
     /// Its begin; the lease was renewed no sooner.
     begun: Instant,
+    /// Begin of the last command before it that renewed the lease; none before the first.
+    renewed: Option<Instant>,
     /// Its outcome was noted; until then, its drop is a lost reply.
     done: bool,
 }
@@ -51,8 +53,14 @@ impl PendingReport {
             may_register: data.state == LeaseState::Unregistered,
             overtakes_releases,
             begun: now,
+            renewed: data.renewed,
             done: false,
         })
+    }
+
+    /// Returns whether the lease was not renewed for so long before it.
+    pub(crate) fn is_first_since(&self, pause: Duration) -> bool {
+        self.renewed.is_none_or(|renewed| self.begun.duration_since(renewed) > pause)
     }
 
     /// The script ran and acquired a slot, with which `taken` of `limit` slots are taken. Returns the permit, or `None`
