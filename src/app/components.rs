@@ -24,7 +24,7 @@ use super::worker::Worker;
 use super::worker_pool::WorkerPool;
 use crate::config::{Config, Listener, ListenerRole};
 use crate::gateway::{ProcessEnd, UsageReads};
-use control::admin::{ConfigStatus, Readiness};
+use control::admin::{Cause, ConfigStatus, Readiness};
 use control::dashboard;
 use control::federation::TokenExchange;
 use control::management::Management;
@@ -211,10 +211,20 @@ fn readiness(
     let state = Arc::clone(&handles.state);
     let live_workers = Arc::clone(live_workers);
     Readiness::new()
-        .with("audit", move || journal.accepts_requests())
-        .with("state", move || state.is_available())
-        .with("workers", move || live_workers.load(Ordering::Relaxed) == workers)
-        .with("upstream", move || !active.load().upstreams.iter().any(Endpoints::is_required_and_down))
+        .with("audit", move || unless(journal.accepts_requests(), "records cannot be written"))
+        .with("state", move || unless(state.is_available(), "unreachable"))
+        .with("workers", move || {
+            unless(live_workers.load(Ordering::Relaxed) == workers, "a worker thread has ended after a panic")
+        })
+        .with("upstream", move || {
+            let is_down = active.load().upstreams.iter().any(Endpoints::is_required_and_down);
+            unless(!is_down, "every endpoint of an upstream with `health.required` fails its checks")
+        })
+}
+
+/// This cause, unless a part of the gateway works.
+fn unless(works: bool, cause: &'static str) -> Option<Cause> {
+    (!works).then_some(Cause::Borrowed(cause))
 }
 
 /// The part of the dashboard that all workers share: settings, identity providers and management.
