@@ -34,7 +34,8 @@ use edge::transport::{ConnectionLimiter, ListenerRelease, WorkerListener};
 use journal::shipping::{Shippers, SinkReport};
 use platform::accept_errors::AcceptErrorLog;
 use platform::metrics::{Metrics, SinkLag};
-use state::redis::ReplicationStatus;
+use state::State;
+use state::redis::{Fault, ReplicationStatus};
 use upstream::{Discovery, Endpoints};
 
 /// Components that the threads of a gateway share.
@@ -192,6 +193,9 @@ fn show_conditions(handles: &SharedHandles) {
     let numbers = |status: ReplicationStatus| {
         [status.replicas as f64, status.lag_bytes as f64, f64::from(u8::from(status.evicts))]
     };
+    let state = Arc::clone(&handles.state);
+    let faults = move || state.faults().into_iter().map(Fault::label).collect();
+    handles.metrics.show_state_faults(Fault::ALL.map(Fault::label), faults);
     handles.metrics.show_replication(move || replicated.replication().map(numbers));
     handles.metrics.show_disk_low(move || journal.is_low_on_space());
     let shippers = Arc::clone(&handles.shippers);
@@ -207,12 +211,15 @@ fn readiness(
     workers: usize,
     active: Arc<ArcSwap<ConfigSnapshot>>,
 ) -> Readiness {
-    let journal = handles.journal.clone();
-    let state = Arc::clone(&handles.state);
+    let of_journal = || handles.journal.clone();
+    let (journal, recorded, synced) = (of_journal(), of_journal(), of_journal());
+    let of_state = || Arc::clone(&handles.state);
+    let (state, servers) = (of_state(), of_state());
+    let shippers = Arc::clone(&handles.shippers);
     let live_workers = Arc::clone(live_workers);
     Readiness::new()
         .with("audit", move || unless(journal.accepts_requests(), "records cannot be written"))
-        .with("state", move || unless(state.is_available(), "unreachable"))
+        .with("state", move || state.fault().map(|fault| fault.label().into()))
         .with("workers", move || {
             unless(live_workers.load(Ordering::Relaxed) == workers, "a worker thread has ended after a panic")
         })
@@ -220,6 +227,19 @@ fn readiness(
             let is_down = active.load().upstreams.iter().any(Endpoints::is_required_and_down);
             unless(!is_down, "every endpoint of an upstream with `health.required` fails its checks")
         })
+        .with_warning("audit_unrecorded", move || {
+            unless(recorded.is_available() || !recorded.accepts_requests(), "requests are served without a record")
+        })
+        .with_warning("audit_sync", move || unless(!synced.has_failed_sync(), "a sync of the journal has failed"))
+        .with_warning("audit_sinks", move || shippers.failing().map(Cause::Owned))
+        .with_warning("state_degraded", move || faults_of_some(&servers))
+}
+
+/// The faults that decisions meet while requests are admitted: of some servers of a Cluster, or by `known_keys`.
+fn faults_of_some(state: &State) -> Option<Cause> {
+    let faults = state.faults();
+    let is_in_part = !faults.is_empty() && state.is_available();
+    is_in_part.then(|| faults.into_iter().map(Fault::label).collect::<Vec<_>>().join(", ").into())
 }
 
 /// This cause, unless a part of the gateway works.

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use super::decide::Decider;
+use super::decide::{Decider, probe_decisions};
 use super::directory::{Changes, Transactions};
 use super::revocation_reader::RevocationReader;
 use super::slots::{SlotLeases, keep_registered, visit_leases};
@@ -43,6 +43,7 @@ impl Maintenance {
         reader: RevocationReader,
     ) -> Self {
         let replication = tokio::spawn(watch_replication(Arc::clone(client.shared())));
+        let prober = decider.with_client(client.clone());
         let reports = tokio::spawn(report_uses(decider, transactions));
         let assertion = tokio::spawn(assertion);
         let reader = tokio::spawn(reader.run());
@@ -50,6 +51,7 @@ impl Maintenance {
         if let Some(slots) = slots {
             tasks.push(tokio::spawn(keep_registered(Arc::clone(&slots), client.clone())));
             tasks.push(tokio::spawn(visit_leases(slots, client)));
+            tasks.push(tokio::spawn(probe_decisions(prober)));
         }
         Self(Arc::new(Mutex::new(tasks)))
     }
