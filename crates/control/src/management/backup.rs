@@ -15,7 +15,7 @@ use super::authorization::Access;
 use super::{Actor, Management, ManagementError};
 use domain::clock::Micros;
 use domain::management_token::TokenScope;
-use journal::audit::AuditEntry;
+use journal::audit::{AuditEntry, Outcome, UseEnd};
 use state::migration::file::Writer;
 use state::migration::{self, Report};
 use state::{Exporter, State, StateRecord};
@@ -74,7 +74,7 @@ impl Management {
         let entry = self.begin_change("state.import", &path, Target::STATE, false, by).await?;
         let started = Instant::now();
         let imported = migration::import(records, &self.state).await.map_err(ManagementError::ImportFailed);
-        entry.close(use_end(&imported, started));
+        entry.close_change(use_end(&imported, started)).await;
         imported
     }
 }
@@ -94,9 +94,18 @@ impl StateExport<'_> {
         }
         let last = self.writer.take().map(Writer::end);
         if let Some(entry) = self.entry.take() {
-            entry.close(use_end(&Ok(()), self.started));
+            entry.close_change(use_end(&Ok(()), self.started)).await;
         }
         Ok(last)
+    }
+}
+
+impl Drop for StateExport<'_> {
+    fn drop(&mut self) {
+        if let Some(entry) = self.entry.take() {
+            // Nothing is in doubt: an export changes nothing.
+            entry.close(UseEnd { outcome: Outcome::Aborted, status: None, ..use_end(&Ok(()), self.started) });
+        }
     }
 }
 

@@ -161,7 +161,7 @@ impl Management {
         let change = Change::ByFederation { exchange: Box::new(exchange.clone()), change };
         let changed = self.state.change(change.by(&actor)).await.map_err(ManagementError::from);
         self.duration.observe(started.elapsed().as_secs_f64());
-        entry.close(use_end(&changed, started));
+        entry.close_change(use_end(&changed, started)).await;
         changed
     }
 }
