@@ -24,7 +24,7 @@ use super::worker::Worker;
 use super::worker_pool::WorkerPool;
 use crate::config::{Config, Listener, ListenerRole};
 use crate::gateway::{ProcessEnd, UsageReads};
-use control::admin::{ConfigStatus, Readiness};
+use control::admin::{Cause, ConfigStatus, Readiness};
 use control::dashboard;
 use control::federation::TokenExchange;
 use control::management::Management;
@@ -34,7 +34,8 @@ use edge::transport::{ConnectionLimiter, ListenerRelease, WorkerListener};
 use journal::shipping::{Shippers, SinkReport};
 use platform::accept_errors::AcceptErrorLog;
 use platform::metrics::{Metrics, SinkLag};
-use state::redis::ReplicationStatus;
+use state::State;
+use state::redis::{Fault, ReplicationStatus};
 use upstream::{Discovery, Endpoints};
 
 /// Components that the threads of a gateway share.
@@ -193,6 +194,9 @@ fn show_conditions(handles: &SharedHandles) {
         let ahead = status.clock_ahead as f64 / 1e6;
         [status.replicas as f64, status.lag_bytes as f64, f64::from(u8::from(status.evicts)), ahead]
     };
+    let state = Arc::clone(&handles.state);
+    let faults = move || state.faults().into_iter().map(Fault::label).collect();
+    handles.metrics.show_state_faults(Fault::ALL.map(Fault::label), faults);
     handles.metrics.show_replication(move || replicated.replication().map(numbers));
     handles.metrics.show_disk_low(move || journal.is_low_on_space());
     let shippers = Arc::clone(&handles.shippers);
@@ -208,20 +212,52 @@ fn readiness(
     workers: usize,
     active: Arc<ArcSwap<ConfigSnapshot>>,
 ) -> Readiness {
-    let journal = handles.journal.clone();
-    let state = Arc::clone(&handles.state);
+    let of_journal = || handles.journal.clone();
+    let (journal, recorded, synced) = (of_journal(), of_journal(), of_journal());
+    let of_state = || Arc::clone(&handles.state);
+    let (state, servers) = (of_state(), of_state());
+    let shippers = Arc::clone(&handles.shippers);
     let live_workers = Arc::clone(live_workers);
-    let continues = |reason: &'static str| {
-        let state = Arc::clone(&handles.state);
-        move || state.identity().discontinuity().is_none_or(|found| found.reason() != reason)
+    let broken = |reason: &'static str| {
+        let state = of_state();
+        move || {
+            state
+                .identity()
+                .discontinuity()
+                .filter(|found| found.reason() == reason)
+                .map(|found| found.to_string().into())
+        }
     };
     Readiness::new()
-        .with("audit", move || journal.accepts_requests())
-        .with("state", move || state.is_available())
-        .with("state_lost", continues("state_lost"))
-        .with("state_older", continues("state_older"))
-        .with("workers", move || live_workers.load(Ordering::Relaxed) == workers)
-        .with("upstream", move || !active.load().upstreams.iter().any(Endpoints::is_required_and_down))
+        .with("audit", move || unless(journal.accepts_requests(), "records cannot be written"))
+        .with("state", move || state.fault().map(|fault| fault.label().into()))
+        .with("state_lost", broken("state_lost"))
+        .with("state_older", broken("state_older"))
+        .with("workers", move || {
+            unless(live_workers.load(Ordering::Relaxed) == workers, "a worker thread has ended after a panic")
+        })
+        .with("upstream", move || {
+            let is_down = active.load().upstreams.iter().any(Endpoints::is_required_and_down);
+            unless(!is_down, "every endpoint of an upstream with `health.required` fails its checks")
+        })
+        .with_warning("audit_unrecorded", move || {
+            unless(recorded.is_available() || !recorded.accepts_requests(), "requests are served without a record")
+        })
+        .with_warning("audit_sync", move || unless(!synced.has_failed_sync(), "a sync of the journal has failed"))
+        .with_warning("audit_sinks", move || shippers.failing().map(Cause::Owned))
+        .with_warning("state_degraded", move || faults_of_some(&servers))
+}
+
+/// The faults that decisions meet while requests are admitted: of some servers of a Cluster, or by `known_keys`.
+fn faults_of_some(state: &State) -> Option<Cause> {
+    let faults = state.faults();
+    let is_in_part = !faults.is_empty() && state.is_available();
+    is_in_part.then(|| faults.into_iter().map(Fault::label).collect::<Vec<_>>().join(", ").into())
+}
+
+/// This cause, unless a part of the gateway works.
+fn unless(works: bool, cause: &'static str) -> Option<Cause> {
+    (!works).then_some(Cause::Borrowed(cause))
 }
 
 /// The part of the dashboard that all workers share: settings, identity providers and management.

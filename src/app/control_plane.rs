@@ -74,6 +74,7 @@ impl ControlPlane {
         let snapshot = Arc::clone(&self.snapshot);
         let reported = self.snapshot;
         let sweep = sweep_daily(Arc::clone(&self.management));
+        let of_left_changes = Arc::clone(&self.management);
         let services = SocketServices {
             management: self.management,
             config: self.config,
@@ -94,6 +95,7 @@ impl ControlPlane {
             // Neither completes.
             () = upstream::maintain(move || Arc::clone(&snapshot.load().upstreams)) => {}
             () = sweep => {}
+            () = of_left_changes.end_left_changes() => {}
             // The endpoints are maintained while the workers serve.
             () = async { tokio::join!(operations, observation, ended); } => {}
             () = timed_out => {}

@@ -25,7 +25,7 @@ pub(super) fn run(installation: &Installation) -> Result<(), CliError> {
     if report.ready {
         return Ok(output::line("ready")?);
     }
-    Err(CliError::new(ExitStatus::Failed, anyhow!("not ready: {}", report.reasons.join(", "))))
+    Err(CliError::new(ExitStatus::Failed, anyhow!("not ready: {}", report.text())))
 }
 
 /// The address at which this machine reaches a listener: loopback for a listener on all addresses.

@@ -36,7 +36,9 @@ impl Stores {
         let metrics = Metrics::new();
         let (state, journal) = app::open_and_recover(config, &metrics).await.map_err(|e| open_error(config, e))?;
         let management = Management::new(Arc::clone(&state), journal.clone(), &config.audit, &metrics.state);
-        Ok(Self { management: management.with_sessions(config.sessions()), actor: this_user(), state, journal })
+        let management = management.with_sessions(config.sessions());
+        management.end_left_changes_once().await;
+        Ok(Self { management, actor: this_user(), state, journal })
     }
 
     /// Performs one operation.

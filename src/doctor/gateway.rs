@@ -23,10 +23,14 @@ fn judge(readiness: Result<&Result<ReadinessReport, String>, &str>, findings: &m
             let advice = "check `admin.address`; probes and Prometheus need it, and checks of metrics are left out";
             findings.warning("admin listener", format!("cannot be reached: {error}"), advice);
         }
-        Ok(Ok(report)) if report.ready => findings.ok("readiness", "ready"),
+        Ok(Ok(report)) if report.ready && report.reasons.is_empty() => findings.ok("readiness", "ready"),
+        Ok(Ok(report)) if report.ready => {
+            let advice = "see KeygateNotReady in docs/monitoring.md; requests are served meanwhile";
+            findings.warning("readiness", format!("ready, but: {}", report.text()), advice);
+        }
         Ok(Ok(report)) => {
             let advice = "see docs/monitoring.md; load balancers send this gateway no requests";
-            findings.error("readiness", format!("not ready: {}", report.reasons.join(", ")), advice);
+            findings.error("readiness", format!("not ready: {}", report.text()), advice);
         }
     }
 }
@@ -59,10 +63,12 @@ mod tests {
             findings.problems()
         };
         let report = |ready, reasons: &[&str]| {
-            Ok(ReadinessReport { ready, reasons: reasons.iter().map(ToString::to_string).collect() })
+            let reasons = reasons.iter().map(ToString::to_string).collect();
+            Ok(ReadinessReport { ready, reasons, ..ReadinessReport::default() })
         };
         let one = |severity: Severity, subject: &str| vec![(severity, subject.to_owned())];
         assert_eq!(judged(Ok(&report(true, &[]))), []);
+        assert_eq!(judged(Ok(&report(true, &["audit_sync"]))), one(Warning, "readiness"));
         assert_eq!(judged(Ok(&report(false, &["state"]))), one(Error, "readiness"));
         assert_eq!(judged(Ok(&Err("refused".into()))), one(Warning, "admin listener"));
         assert_eq!(judged(Err("none")), one(Warning, "running gateway"));

@@ -124,7 +124,8 @@ pub struct GaugeGuard(IntGauge);
 
 // Help texts that do not fit their lines.
 const READY: &str = "1 while this readiness check passes, else 0";
-const STATE_CONNECTED: &str = "1 while the shared state answers, else 0; always 1 with embedded state";
+const STATE_CONNECTED: &str = "1 while the shared state decides, else 0; always 1 with embedded state";
+const STATE_FAULT: &str = "1 while decisions meet this fault at a server of the shared state, else 0";
 const DISK_LOW: &str = "1 while the volume of the audit journal is below its low-water mark, else 0";
 const SHIP_LAG_RECORDS: &str = "Lines of the audit journal that a sink has not taken, at most two for each record";
 const SHIP_LAG_SECONDS: &str = "Age of the oldest line of the audit journal that a sink has not taken";
@@ -169,6 +170,20 @@ impl Metrics {
     /// Shows whether the state answers: `state_connected`. To be called once.
     pub fn show_state(&self, is_connected: impl Fn() -> bool + Send + Sync + 'static) {
         self.show("state_connected", STATE_CONNECTED, None, is_connected);
+    }
+
+    /// Shows what decisions of the state meet: `state_fault{fault}`, a series for each of these names. To be called once.
+    pub fn show_state_faults(
+        &self,
+        names: impl IntoIterator<Item = &'static str>,
+        read: impl Fn() -> Vec<&'static str> + Send + Sync + 'static,
+    ) {
+        let names: Vec<&str> = names.into_iter().collect();
+        let read = move || {
+            let met = read();
+            names.iter().map(|name| ((*name).to_owned(), f64::from(u8::from(met.contains(name))))).collect()
+        };
+        self.register_computed(ComputedFamily::labelled(MetricType::GAUGE, "state_fault", STATE_FAULT, "fault", read));
     }
 
     /// Shows whether the volume of the journal is below its low-water mark: `audit_disk_low`. To be called once.

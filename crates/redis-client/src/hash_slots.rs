@@ -11,6 +11,8 @@ use domain::clock::{self, Micros};
 
 /// Number of hash slots of a Cluster.
 const HASH_SLOTS: u16 = 16384;
+/// Hash tags that are tried until every node has one.
+const MAX_TAGS: u32 = 10_000;
 
 /// The hash slot of a key: CRC-16/XMODEM of its hash tag, in braces, or of all of it when it has none, modulo 16384
 /// (Redis Cluster specification).
@@ -65,6 +67,24 @@ impl HashSlotMap {
         self.ranges.get(at).filter(|range| range.first <= slot).map(|range| Arc::clone(&range.link))
     }
 
+    /// Hash tags with their slots, one for each node that serves any; of one that serves very few there may be none.
+    pub(super) fn tags(&self) -> Vec<(u16, String)> {
+        let mut left: Vec<*const ServerLink> = self.links().map(Arc::as_ptr).collect();
+        let mut tags = Vec::new();
+        for tag in (0..MAX_TAGS).map(|number| number.to_string()) {
+            let slot = hash_slot(&tag);
+            let Some(node) = self.link(slot).map(|link| Arc::as_ptr(&link)).filter(|node| left.contains(node)) else {
+                continue;
+            };
+            left.retain(|other| *other != node);
+            tags.push((slot, tag));
+            if left.is_empty() {
+                break;
+            }
+        }
+        tags
+    }
+
     /// Steady time since which the server of a hash slot is not connected, or from which on another one than before was
     /// known to serve it: an outage of the slot began no earlier.
     pub(super) fn down_since(&self, slot: u16) -> Option<Micros> {
@@ -100,8 +120,13 @@ impl HashSlotMap {
 
     /// Returns whether every hash slot has a node whose link is up.
     pub(super) fn is_complete(&self) -> bool {
+        self.covers_all() && self.ranges.iter().all(|range| range.link.is_up())
+    }
+
+    /// Returns whether every hash slot has a node, connected or not.
+    pub(super) fn covers_all(&self) -> bool {
         let slots: u32 = self.ranges.iter().map(|range| u32::from(range.last) - u32::from(range.first) + 1).sum();
-        slots >= u32::from(HASH_SLOTS) && self.ranges.iter().all(|range| range.link.is_up())
+        slots >= u32::from(HASH_SLOTS)
     }
 }
 

@@ -30,6 +30,7 @@ mod live_links;
 mod connection;
 mod resp;
 mod command_error;
+mod fault;
 mod script;
 mod settings;
 mod url;
@@ -38,6 +39,7 @@ mod tests;
 
 pub use command_error::{CommandError, is_no_script};
 pub use dial::ConnectError;
+pub use fault::Fault;
 pub use hash_slots::hash_slot;
 pub use inspect::describe_servers;
 pub use inspect::{InspectedServer, ServerDescription};

@@ -24,6 +24,7 @@ use super::command_error::{
 use super::connect::{Connector, Target};
 use super::connection::{Connection, ReplyReceiver, all_replies};
 use super::dial::{ConnectError, Driver};
+use super::fault::{Fault, LastFault};
 use super::live_links::Registration;
 use super::request::CommandRequest;
 use super::resp::PackedCommand;
@@ -48,6 +49,8 @@ pub struct ServerLink {
     pub(super) status: watch::Sender<LinkStatus>,
     /// Steady time at which it went down; 0 while it is up.
     down_since: AtomicU64,
+    /// The reason why it went down, or why it does not come up.
+    pub(super) last_fault: LastFault,
 }
 
 /// The connection while it works.
@@ -88,6 +91,7 @@ impl ServerLink {
             refusing: AtomicBool::new(false),
             status,
             down_since: AtomicU64::new(0),
+            last_fault: LastFault::default(),
         }
     }
 
@@ -187,7 +191,7 @@ impl ServerLink {
         if is_out_of_memory(&error) {
             self.connector.shared.note_out_of_memory();
         } else if broken || read_only || is_wrong_server(&error) {
-            self.mark_down(number, &error);
+            self.mark_down(number, Fault::of_reply(&error), &error);
         } else if !is_routing(&error) && !self.refusing.swap(true, Ordering::Relaxed) {
             tracing::warn!(server = %self, %error, "Redis refuses commands");
         }
@@ -220,7 +224,7 @@ impl ServerLink {
         let Some(current) = guard.as_mut().filter(|current| current.number == number) else { return };
         current.late += 1;
         if current.late >= BREAKER_THRESHOLD {
-            self.take_down(guard);
+            self.take_down(guard, Fault::Late);
             tracing::warn!(
                 server = %self,
                 "{BREAKER_THRESHOLD} replies of Redis in a row were late: commands fail at once until a new connection \
@@ -230,18 +234,19 @@ impl ServerLink {
     }
 
     /// Takes the link down, unless another connection has replaced this one.
-    pub(super) fn mark_down(&self, number: u64, error: impl std::fmt::Display) {
+    pub(super) fn mark_down(&self, number: u64, fault: Fault, error: impl std::fmt::Display) {
         let guard = self.current();
         if guard.as_ref().is_some_and(|current| current.number == number) {
-            self.take_down(guard);
+            self.take_down(guard, fault);
             tracing::warn!(server = %self, %error, "lost the connection to Redis; reconnecting");
         }
     }
 
     /// Drops the connection: its task ends, and replies that are awaited on it are lost.
-    fn take_down(&self, mut current: MutexGuard<'_, Option<LiveConnection>>) {
+    fn take_down(&self, mut current: MutexGuard<'_, Option<LiveConnection>>, fault: Fault) {
         debug_assert!(current.is_some(), "only a link that is up goes down");
         *current = None;
+        self.last_fault.set(fault);
         self.down_since.store(clock::steady().0, Ordering::Release);
         drop(current);
         self.status.send_replace(LinkStatus::Down(None));

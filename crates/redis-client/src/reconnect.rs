@@ -9,6 +9,7 @@ use redis::cmd;
 use tokio::time::{sleep, timeout};
 
 use super::connect::Connected;
+use super::fault::Fault;
 use super::link::{LinkStatus, LiveConnection, ServerLink};
 use super::live_links::LiveLink;
 
@@ -50,8 +51,8 @@ impl ServerLink {
             tokio::select! {
                 // An error: this link holds the sender, so waiting cannot fail.
                 _ = status.wait_for(|status| !matches!(status, LinkStatus::Up)) => {}
-                () = ended.notified() => self.mark_down(number, "the server closed the connection"),
-                () = self.wait_until_dead() => self.mark_down(number, "the server does not answer pings"),
+                () = ended.notified() => self.mark_down(number, Fault::Unreachable, "the server closed the connection"),
+                () = self.wait_until_dead() => self.mark_down(number, Fault::Unreachable, "the server does not answer pings"),
             }
             self.connector.shared.topology_changed();
         }
@@ -101,6 +102,7 @@ impl ServerLink {
                         tracing::warn!(server = %self, %error, cause, "cannot connect to Redis; retrying");
                     }
                     logged = Some(text);
+                    self.last_fault.set(Fault::from(&error));
                     self.status.send_replace(LinkStatus::Down(Some(Arc::new(error))));
                 }
             }

@@ -11,6 +11,7 @@ use tokio::time::sleep;
 
 use super::command_error::{CommandError, Redirect};
 use super::dial::ConnectError;
+use super::fault::Fault;
 use super::hash_slots::hash_slot;
 use super::link::ServerLink;
 use super::link_pool::LinkPool;
@@ -86,6 +87,25 @@ impl RedisClient {
     /// slot is known to be that server's, if that is later; `None` while it is connected, or when it is not known.
     pub fn down_since(&self, slot: u16) -> Option<Micros> {
         self.0.slots.load().down_since(slot)
+    }
+
+    /// The fault that an error of a command to the server of a hash slot tells of: of a server that is not connected,
+    /// the reason for that. Without a slot, that of a single server.
+    pub fn fault(&self, slot: Option<u16>, error: &CommandError) -> Fault {
+        if !matches!(error, CommandError::Unreachable) {
+            return error.into();
+        }
+        match slot.map(|slot| self.0.slots.load().link(slot)) {
+            Some(None) if self.is_cluster() => Fault::ClusterDown,
+            Some(Some(link)) => link.last_fault.get(),
+            _ => self.0.all_links().first().map_or(Fault::Unreachable, |link| link.last_fault.get()),
+        }
+    }
+
+    /// Hash tags by which records reach each server, and whether there is one for every hash slot.
+    pub fn hash_tags(&self) -> (Vec<(u16, String)>, bool) {
+        let slots = self.0.slots.load();
+        (slots.tags(), !self.is_cluster() || slots.covers_all())
     }
 
     /// Returns whether the servers form a Cluster.

@@ -112,12 +112,12 @@ impl State {
         }
     }
 
-    /// Returns whether the state answers now. The embedded state always does; a Redis may be away while requests with
-    /// known keys go on.
+    /// Returns whether the state decides now. The embedded state always does; a Redis may decide nothing while requests
+    /// with known keys go on.
     pub fn is_connected(&self) -> bool {
         match self {
             Self::Embedded(_) => true,
-            Self::Redis(state) => state.is_connected(),
+            Self::Redis(state) => state.fault().is_none(),
         }
     }
 
@@ -149,9 +149,23 @@ impl State {
 
     /// Returns true while requests can be decided.
     pub fn is_available(&self) -> bool {
+        self.fault().is_none()
+    }
+
+    /// The fault for which no request can be decided now.
+    pub fn fault(&self) -> Option<redis::Fault> {
         match self {
-            Self::Embedded(_) => true,
-            Self::Redis(state) => state.is_available(),
+            Self::Embedded(_) => None,
+            Self::Redis(state) => state.fault().filter(|_| !state.admits_known_keys()),
+        }
+    }
+
+    /// The faults that decisions meet now, also those of some servers of a Cluster only, and those for which known keys
+    /// are admitted without Redis.
+    pub fn faults(&self) -> Vec<redis::Fault> {
+        match self {
+            Self::Embedded(_) => Vec::new(),
+            Self::Redis(state) => state.faults(),
         }
     }
 

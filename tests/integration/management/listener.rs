@@ -16,7 +16,8 @@ async fn listener_serves_metrics_liveness_and_readiness() {
     let address = listener.local_addr().unwrap();
     let works = Arc::new(AtomicBool::new(false));
     let check = Arc::clone(&works);
-    let readiness = Arc::new(Readiness::new().with("state", move || check.load(Ordering::Relaxed)));
+    let find_cause = move || (!check.load(Ordering::Relaxed)).then_some("NOREPLICAS".into());
+    let readiness = Arc::new(Readiness::new().with("state", find_cause));
     let serving = admin::serve_http(
         listener,
         Metrics::new(),
@@ -36,7 +37,7 @@ async fn listener_serves_metrics_liveness_and_readiness() {
 
     let (head, body) = ask("GET /ready").await;
     assert!(head.starts_with("http/1.1 503"), "{head}");
-    assert_eq!(body, r#"{"ready":false,"reasons":["state"]}"#);
+    assert_eq!(body, r#"{"ready":false,"reasons":["state"],"causes":{"state":"NOREPLICAS"}}"#);
     works.store(true, Ordering::Relaxed);
     assert!(ask("GET /ready").await.0.starts_with("http/1.1 200"));
     readiness.drain();

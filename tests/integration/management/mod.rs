@@ -3,6 +3,7 @@
 mod operations;
 mod services;
 mod recording;
+mod left_changes;
 mod offline_keys;
 mod socket;
 mod listener;
@@ -43,10 +44,17 @@ struct Fixture {
 
 impl Fixture {
     fn new() -> Self {
+        Self::on(|directory| {
+            let settings = Settings { path: directory.join("state.db"), quota: Quota::DEFAULT, concurrent: 100 };
+            State::Embedded(Embedded::open(&settings).unwrap())
+        })
+    }
+
+    /// A fixture on a state that is opened in its directory.
+    fn on(open: impl FnOnce(&Path) -> State) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let metrics = Metrics::new();
-        let settings = Settings { path: directory.path().join("state.db"), quota: Quota::DEFAULT, concurrent: 100 };
-        let state = Arc::new(State::Embedded(Embedded::open(&settings).unwrap()));
+        let state = Arc::new(open(directory.path()));
         let settings = journal_settings(directory.path());
         let journal = Journal::open(settings.clone(), metrics.audit.clone()).unwrap();
         let management = Management::new(Arc::clone(&state), journal.clone(), &settings, &metrics.state);
@@ -55,12 +63,16 @@ impl Fixture {
 
     /// A fixture with the organization and Ada, who may read queries.
     async fn with_ada() -> Self {
-        let fixture = Self::new();
-        let management = &fixture.management;
+        Self::new().with_org().await
+    }
+
+    /// The same fixture, with the organization and Ada.
+    async fn with_org(self) -> Self {
+        let management = &self.management;
         management.create_org(OPERATOR, ORG, clock::now()).await.unwrap();
         let permissions = vec!["queries:read".parse().unwrap()];
         management.create_user(OPERATOR, ORG, "Ada@Example.com", permissions, clock::now()).await.unwrap();
-        fixture
+        self
     }
 
     /// Creates a key for Ada.

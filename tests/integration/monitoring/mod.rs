@@ -6,3 +6,4 @@ mod dashboard;
 mod metrics_page;
 mod prometheus;
 mod redis_replicas;
+mod state_faults;

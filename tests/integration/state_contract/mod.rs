@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use domain::quota::Quota;
 
-mod runtime;
+pub(crate) mod runtime;
 mod fixture;
 
 // The contract.
@@ -41,7 +41,7 @@ mod embedded;
 mod embedded_sessions;
 mod embedded_requests;
 mod state_file;
-mod redis;
+pub(crate) mod redis;
 mod redis_sessions;
 mod redis_pages;
 mod redis_outages;

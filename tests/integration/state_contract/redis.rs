@@ -50,7 +50,7 @@ pub(super) fn at(server: &Redis) -> Address {
 }
 
 /// A state on a server of its own.
-pub(super) fn on_a_server() -> (State, Redis) {
+pub(crate) fn on_a_server() -> (State, Redis) {
     let server = Redis::start();
     let state = block_on(RedisState::open(settings(Servers::Single(at(&server))))).unwrap();
     (State::Redis(state), server)

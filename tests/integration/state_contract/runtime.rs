@@ -11,13 +11,13 @@ use tokio::runtime::{Builder, EnterGuard, Runtime};
 static RUNTIME: OnceLock<Runtime> = OnceLock::new();
 
 /// Enters the runtime: until the guard is dropped, this thread can make timers and sockets, and spawn.
-pub(super) fn enter() -> EnterGuard<'static> {
+pub(crate) fn enter() -> EnterGuard<'static> {
     let runtime = || Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     RUNTIME.get_or_init(runtime).enter()
 }
 
 /// Waits for a future on this thread, within the runtime. It may be called within a case, and on any thread.
-pub(super) fn block_on<T>(future: impl Future<Output = T>) -> T {
+pub(crate) fn block_on<T>(future: impl Future<Output = T>) -> T {
     struct Unpark(Thread);
     impl Wake for Unpark {
         fn wake(self: Arc<Self>) {

@@ -33,7 +33,7 @@ pub use handover::{
 };
 pub use listener::serve_http;
 pub use operation::Operation;
-pub use readiness::{Readiness, ReadinessReport};
+pub use readiness::{Cause, Readiness, ReadinessReport};
 pub use reply::Reply;
 pub use socket::{
     BindError, CONFIG_PATH, OPERATIONS_PATH, Reports, SHIPPING_PATH, STATE_PATH, SUDO_UID_HEADER, SocketServices,

@@ -57,7 +57,8 @@ impl Management {
             .await
             .map_err(ManagementError::from);
         self.duration.observe(started.elapsed().as_secs_f64());
-        entry.close(use_end(&changed, started));
+        // Before the answer: a kill after it leaves no doubt.
+        entry.close_change(use_end(&changed, started)).await;
         changed
     }
 
@@ -109,6 +110,7 @@ pub(super) fn use_end<T>(changed: &Result<T, ManagementError>, started: Instant)
         Ok(_) => (Outcome::Completed, http::StatusCode::OK),
         Err(e) if e.is_unconfirmed() => (Outcome::Unconfirmed, e.kind().status()),
         // The state may have made the change before it became unavailable, so the record must not say that it failed.
+        Err(e) if e.is_in_doubt() => (Outcome::InDoubt, e.kind().status()),
         Err(e) if e.kind() == ErrorKind::Unavailable => (Outcome::Aborted, e.kind().status()),
         Err(e) => (Outcome::ClientError, e.kind().status()),
     };

@@ -16,7 +16,7 @@ use super::authorization::Access;
 use super::{Actor, Management, ManagementError};
 use domain::clock::Micros;
 use domain::management_token::TokenScope;
-use journal::audit::AuditEntry;
+use journal::audit::{AuditEntry, Outcome, UseEnd};
 use state::migration::file::Writer;
 use state::migration::{self, Report};
 use state::{Exporter, State, StateId, StateIdentity, StateRecord};
@@ -80,7 +80,7 @@ impl Management {
         let entry = self.begin_change("state.import", &path, Target::STATE, false, by).await?;
         let started = Instant::now();
         let imported = self.import_records(records).await;
-        entry.close(use_end(&imported, started));
+        entry.close_change(use_end(&imported, started)).await;
         imported
     }
 }
@@ -107,7 +107,7 @@ impl Management {
         let entry = self.begin_change("state.accept", "state.accept", Target::STATE, true, by).await?;
         let started = Instant::now();
         let accepted = self.state.accept().await.map_err(ManagementError::from);
-        entry.close(use_end(&accepted, started));
+        entry.close_change(use_end(&accepted, started)).await;
         let StateIdentity { id, replaces, changes, .. } = accepted?;
         Ok(AcceptedState { id, replaces, changes })
     }
@@ -139,9 +139,18 @@ impl StateExport<'_> {
         }
         let last = self.writer.take().map(Writer::end);
         if let Some(entry) = self.entry.take() {
-            entry.close(use_end(&Ok(()), self.started));
+            entry.close_change(use_end(&Ok(()), self.started)).await;
         }
         Ok(last)
+    }
+}
+
+impl Drop for StateExport<'_> {
+    fn drop(&mut self) {
+        if let Some(entry) = self.entry.take() {
+            // Nothing is in doubt: an export changes nothing.
+            entry.close(UseEnd { outcome: Outcome::Aborted, status: None, ..use_end(&Ok(()), self.started) });
+        }
     }
 }
 

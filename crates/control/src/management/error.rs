@@ -262,6 +262,17 @@ impl ManagementError {
         matches!(self, Self::Unconfirmed(_) | Self::ImportFailed(MigrationError::NotReplicated(_)))
     }
 
+    /// Returns whether the change may have been made all the same, or in part.
+    pub(super) fn is_in_doubt(&self) -> bool {
+        use ChangeError::Unavailable;
+        match self {
+            // Nothing was sent.
+            Self::NotAcknowledged(Unavailable(StorageError::Redis(state::Unavailable::Overloaded))) => false,
+            Self::NotAcknowledged(Unavailable(StorageError::Redis(_))) | Self::ImportFailed(_) => true,
+            _ => false,
+        }
+    }
+
     /// The error and its causes, on one line.
     pub fn in_full(&self) -> String {
         let causes = std::iter::successors(Error::source(self), |cause| (*cause).source());

@@ -8,7 +8,7 @@
 //! - No change without a record: its audit entry is opened before the change, and closed with the outcome.
 //! - A change that was acknowledged is durable, and holds from the next request on.
 //! - Run an operation to its end: when its future is dropped on the way, the change may have been made, and its record
-//!   says `aborted`.
+//!   says `in_doubt`.
 //! - A plain key leaves once, in the result that creates it; `Debug` never shows it.
 //! - Times are values ([`Micros`](domain::clock::Micros)); they become RFC 3339 text when a result is serialized.
 //!
@@ -73,6 +73,7 @@ mod cursor;
 mod sealed_text;
 mod conditions;
 mod audited_change;
+mod left_changes;
 mod error;
 mod error_kind;
 mod error_codes;

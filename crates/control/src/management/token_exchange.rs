@@ -164,7 +164,7 @@ impl Management {
             error => ManagementError::from(error),
         });
         self.duration.observe(started.elapsed().as_secs_f64());
-        entry.close(use_end(&changed, started));
+        entry.close_change(use_end(&changed, started)).await;
         changed
     }
 }

@@ -136,7 +136,7 @@ fn checkpoint_record(checkpoint: &JournalCheckpoint) -> LogRecord {
 fn severity(outcome: Outcome) -> SeverityNumber {
     match outcome {
         Outcome::InternalError | Outcome::UpstreamError => SeverityNumber::Error,
-        Outcome::Refused(_) | Outcome::ClientError | Outcome::Unconfirmed => SeverityNumber::Warn,
+        Outcome::Refused(_) | Outcome::ClientError | Outcome::Unconfirmed | Outcome::InDoubt => SeverityNumber::Warn,
         _ => SeverityNumber::Info,
     }
 }

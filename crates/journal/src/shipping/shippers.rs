@@ -15,7 +15,7 @@ use super::running_shipper::{RunningShipper, stop};
 use super::settings::{Settings, SinkSettings};
 use super::shipper::{Shipper, ShipperCommand};
 use super::sink::{OpenError, Sink};
-use super::status::{SinkReport, Status};
+use super::status::{SinkReport, SinkState, Status};
 use crate::audit::{JournalTap, journal_id};
 use domain::clock::{self, Micros};
 use platform::metrics::ShippingMetrics;
@@ -189,6 +189,14 @@ impl Shippers {
             Some(running.status.report(&self.tap, self.started, now))
         };
         inner.settings.sinks.iter().filter_map(report).collect()
+    }
+
+    /// The names of the sinks that fail; none while all take what they are sent.
+    pub fn failing(&self) -> Option<String> {
+        let reports = self.reports();
+        let failing = reports.iter().filter(|report| report.state == SinkState::Failing);
+        let names: Vec<&str> = failing.map(|report| report.sink.as_str()).collect();
+        (!names.is_empty()).then(|| names.join(", "))
     }
 
     fn spawn(&self, settings: SinkSettings, sink: Sink, journal: Uuid) -> Result<RunningShipper, StartError> {

@@ -17,6 +17,8 @@ metrics! {
         counter "audit_refusals_coalesced_total" => pub coalesced;
         /// Audit events not yet written or synced
         gauge "audit_backlog" => pub backlog;
+        /// Failed syncs (fsync) of the audit journal: from the first on it is not known which records are on disk
+        counter "audit_sync_failures_total" => pub sync_failures;
         /// Bytes free on the volume of the audit journal
         gauge "audit_disk_free_bytes" => pub disk_free;
         /// 1 while retention by size pauses for open uses that take up half of the size, else 0

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
-use super::decide::Decider;
+use super::decide::{Decider, probe_decisions};
 use super::directory::{Changes, Transactions};
 use super::identity::watch_identity;
 use super::revocation_reader::RevocationReader;
@@ -44,6 +44,7 @@ impl Maintenance {
     ) -> Self {
         let replication = tokio::spawn(watch_replication(Arc::clone(client.shared())));
         let identity = tokio::spawn(watch_identity(transactions.clone()));
+        let prober = decider.with_client(client.clone());
         let reports = tokio::spawn(report_uses(decider, transactions));
         let assertion = tokio::spawn(assertion);
         let reader = tokio::spawn(reader.run());
@@ -52,6 +53,7 @@ impl Maintenance {
             tasks.push(tokio::spawn(keep_registered(Arc::clone(&slots), client.clone())));
             tasks.push(tokio::spawn(keep_signs_of_life(Arc::clone(&slots), client.clone())));
             tasks.push(tokio::spawn(visit_leases(slots, client)));
+            tasks.push(tokio::spawn(probe_decisions(prober)));
         }
         Self(Arc::new(Mutex::new(tasks)))
     }

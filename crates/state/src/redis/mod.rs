@@ -95,7 +95,7 @@ pub use format::OtherVersion;
 pub use inspect::{InspectError, InspectedServer, ServerDescription, inspect};
 pub use open_error::OpenError;
 pub use redis_client::{
-    Address, ConnectError, Durability, InvalidUrl, Login, MAX_CLOCK_DIFFERENCE, Replication, ReplicationStatus,
+    Address, ConnectError, Durability, Fault, InvalidUrl, Login, MAX_CLOCK_DIFFERENCE, Replication, ReplicationStatus,
     Servers, Unsuitable, Url,
 };
 pub use settings::{Clock, OnUnavailable, Settings};
@@ -217,15 +217,19 @@ impl Redis {
         }
     }
 
-    /// Returns whether Redis can be reached now, and accepts writes.
-    pub fn is_connected(&self) -> bool {
-        self.client.is_up() && !self.client_shared.is_out_of_memory()
+    /// The fault for which Redis decides nothing now, as decisions meet it; none while it does.
+    pub fn fault(&self) -> Option<Fault> {
+        self.decider.fault()
     }
 
-    /// Returns whether decisions can be made: Redis is connected, or some are made offline.
-    pub fn is_available(&self) -> bool {
-        let on_unavailable = self.transactions.shared.settings.on_unavailable;
-        self.is_connected() || matches!(on_unavailable, OnUnavailable::KnownKeys { .. })
+    /// The faults that decisions meet now, also at some servers of a Cluster only.
+    pub fn faults(&self) -> Vec<Fault> {
+        self.decider.faults()
+    }
+
+    /// Returns whether requests with known keys are admitted while Redis decides nothing.
+    pub fn admits_known_keys(&self) -> bool {
+        matches!(self.transactions.shared.settings.on_unavailable, OnUnavailable::KnownKeys { .. })
     }
 
     /// Decides one request. See [`super::State::decide`].

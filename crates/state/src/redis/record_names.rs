@@ -273,6 +273,11 @@ impl RecordNames {
         format!("{}:probe", self.prefix)
     }
 
+    /// Names of a key and of its organization, with this hash tag; there are no such records.
+    pub(super) fn of_no_key(&self, tag: &str) -> [String; 2] {
+        ["none", "org"].map(|rest| format!("{}:{{{tag}}}:{rest}", self.prefix))
+    }
+
     fn of_org(&self, tag: OrgTag, rest: &str) -> String {
         format!("{}:{{{}}}:{rest}", self.prefix, tag.as_str())
     }

@@ -25,7 +25,7 @@ pub enum OutcomeClass {
 }
 
 #[rustfmt::skip]
-const ALL: [OutcomeText; 22] = [
+const ALL: [OutcomeText; 23] = [
     good("completed", "Completed", "The whole response was sent."),
     good("decided", "Decided", "The request was admitted, and another proxy has forwarded it."),
     good("in_progress", "In progress", "The request has not ended yet."),
@@ -61,6 +61,9 @@ const ALL: [OutcomeText; 22] = [
     failed("aborted", "Aborted", "The client disconnected before the response ended, or the gateway was stopped."),
     failed("unconfirmed", "Not confirmed",
         "The change was made, but too few replicas of the state confirmed it in time: a failover may undo it. Look \
+         whether it holds."),
+    failed("in_doubt", "Not known",
+        "It is not known whether the change was made: the state gave no answer, or the gateway was stopped. Look \
          whether it holds."),
     failed("internal_error", "Gateway error", "The gateway failed. Give its operator the time of the request."),
 ];

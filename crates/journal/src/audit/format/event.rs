@@ -39,6 +39,9 @@ pub struct OpenUse {
     pub(crate) user_id: Option<UserId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) org_id: Option<OrgId>,
+    /// A change by management: the state knows whether it was made, also when its gateway died.
+    #[serde(default, rename = "change", skip_serializing_if = "std::ops::Not::not")]
+    pub(crate) is_change: bool,
 }
 
 /// The beginning of a use; together with the end, a `record`.
@@ -228,13 +231,15 @@ impl OpenUse {
     pub fn from_use(opening: &Use<'_>) -> Self {
         let Use { id, time, number, key_id, user_id, org_id, .. } = *opening;
         let is_by_key = opening.auth_method == AuthMethod::ApiKey;
-        Self { id, segment: 0, listed_by: 0, is_by_key, time, number, key_id, user_id, org_id }
+        let is_change = RecordKind::derive(opening.auth_method, opening.method) == RecordKind::Change;
+        Self { id, segment: 0, listed_by: 0, is_by_key, time, number, key_id, user_id, org_id, is_change }
     }
 
     /// The open use that begins with an event in this segment, and that no header lists.
     pub(crate) fn from_event(begun: &UseEvent<'_>, segment: u64) -> Self {
         let UseEvent { id, time, number, key_id, user_id, org_id, .. } = *begun;
         let is_by_key = begun.auth_method == AuthMethod::ApiKey;
-        Self { id, segment, listed_by: 0, is_by_key, time, number, key_id, user_id, org_id }
+        let is_change = begun.kind() == RecordKind::Change;
+        Self { id, segment, listed_by: 0, is_by_key, time, number, key_id, user_id, org_id, is_change }
     }
 }

@@ -104,11 +104,14 @@ pub enum Outcome {
     Aborted,
     /// A change was made, but too few replicas of the state confirmed it in time: a failover may undo it.
     Unconfirmed,
+    /// Of a change it is not known whether it was made: the state gave no answer, or the gateway was killed and the
+    /// state does not tell.
+    InDoubt,
 }
 
 impl Outcome {
     /// Outcomes that are not refusals.
-    const OTHERS: [Self; 9] = [
+    const OTHERS: [Self; 10] = [
         Self::InProgress,
         Self::Completed,
         Self::Decided,
@@ -118,6 +121,7 @@ impl Outcome {
         Self::Terminated,
         Self::Aborted,
         Self::Unconfirmed,
+        Self::InDoubt,
     ];
 
     /// All outcomes that a record can have.
@@ -158,6 +162,7 @@ impl Outcome {
             Self::Terminated => "terminated",
             Self::Aborted => "aborted",
             Self::Unconfirmed => "unconfirmed",
+            Self::InDoubt => "in_doubt",
         }
     }
 
@@ -294,7 +299,8 @@ mod tests {
             "not_found",
         ];
         let limited = ["rate_limited", "too_many_in_flight"];
-        let failed = ["upstream_error", "internal_error", "client_error", "terminated", "aborted", "unconfirmed"];
+        let failed =
+            ["upstream_error", "internal_error", "client_error", "terminated", "aborted", "unconfirmed", "in_doubt"];
         assert_eq!(names, [&["in_progress", "completed", "decided"], &refused[..], &limited, &failed].concat());
         for outcome in Outcome::all() {
             let json = serde_json::to_string(&outcome).unwrap();

@@ -318,6 +318,7 @@ mod tests {
                         key_id: Some(key),
                         user_id: None,
                         org_id: Some(org),
+                        is_change: false,
                     };
                     let mut used = IndexedUse::from_open(&open);
                     used.outcome = outcome;
@@ -421,6 +422,7 @@ mod tests {
                 key_id: Some(key),
                 user_id: None,
                 org_id: Some(owner(0).0),
+                is_change: false,
             };
             usage.write(IndexedEvent::Use(IndexedUse::from_open(&open)));
         }

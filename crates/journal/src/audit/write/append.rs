@@ -55,8 +55,16 @@ impl JournalWriter {
     /// Waits until an appended line is as durable as configured. When `written`, the first thread to come writes for
     /// all that have appended meanwhile: among them are the requests that are ready in the same turn of its event loop.
     pub(crate) async fn wait_written(&self, appended: Option<AppendedLine>) -> BatchResult {
+        let result = self.wait_for(appended).await;
+        if result == BatchResult::Written {
+            self.metrics.written.inc();
+        }
+        result
+    }
+
+    async fn wait_for(&self, appended: Option<AppendedLine>) -> BatchResult {
         let Some(AppendedLine { completion, is_alone }) = appended else { return BatchResult::Failed };
-        let result = match self.settings.durability {
+        match self.settings.durability {
             Durability::Synced => completion.wait().await,
             Durability::Written => {
                 // Without another open use there is no other request that could be ready.
@@ -65,11 +73,7 @@ impl JournalWriter {
                 }
                 self.flush_for(&completion)
             }
-        };
-        if result == BatchResult::Written {
-            self.metrics.written.inc();
         }
-        result
     }
 
     /// Decides, as configured, about a request that could not be recorded: refuses it, or lets it go on unrecorded.
@@ -83,11 +87,19 @@ impl JournalWriter {
         Ok(())
     }
 
+    /// Appends the outcome of a change by management, and waits until it is as durable as configured, so that a change
+    /// that is acknowledged has its outcome whatever becomes of the process. Without room it stays pending.
+    pub(crate) async fn end_change(&self, outcome: &OutcomeEvent) {
+        let appended = self.append(|pending| pending.append_change_outcome(outcome));
+        self.wait_for(appended).await;
+    }
+
     /// Appends an outcome, which the committer writes unless a later use carries it out before.
     pub(crate) fn append_outcome(&self, outcome: &OutcomeEvent, is_change: bool) {
         let mut pending = self.lock_pending();
         if is_change {
-            self.metrics.backlog.add(i64::from(pending.append_change_outcome(outcome)));
+            let appended = pending.append_change_outcome(outcome).is_some();
+            self.metrics.backlog.add(i64::from(appended));
             return self.wake_committer(&mut pending);
         }
         let before = pending.events();

@@ -157,14 +157,17 @@ fn written_end(writer: &JournalWriter) -> Option<Point> {
 
 /// Writes and syncs all lines, and returns the end; `None` when that fails.
 fn sync_all(writer: &JournalWriter) -> Option<Point> {
-    let has_failed = writer.mode.get().sync_failed() || writer.timed_sync_failed.load(Ordering::Relaxed);
+    let has_failed = writer.has_failed_sync();
     let mut segment = writer.lock_segment();
-    let written = writer.flush(&mut segment).and_then(|()| segment.sync());
+    let written = writer.flush(&mut segment).and_then(|()| writer.note_sync(segment.sync()));
     // Segments may have been closed since the last timed sync; one that is compressed is on disk.
     let before = *writer.synced.lock().expect("nothing panics while it holds a position");
     let mut closed = before.segment.max(1)..segment.number;
     let is_whole = writer.settings.durability == Durability::Synced
-        || closed.all(|number| timed_sync::sync_closed(&writer.settings.path, number, File::sync_data).is_ok());
+        || closed.all(|number| {
+            let synced = timed_sync::sync_closed(&writer.settings.path, number, File::sync_data);
+            writer.note_sync(synced).is_ok()
+        });
     (written.is_ok() && !has_failed && is_whole).then_some(Point { segment: segment.number, offset: segment.length })
 }
 

@@ -118,7 +118,8 @@ fn sleep_until_woken(writer: &JournalWriter) {
 fn write_remaining(writer: &JournalWriter) {
     let mut segment = writer.lock_segment();
     // After a failed sync nothing is written any more: the next start closes the open uses.
-    if writer.mode.get().sync_failed() || writer.flush(&mut segment).and_then(|()| segment.sync()).is_err() {
+    let is_lost = writer.mode.get().sync_failed();
+    if is_lost || writer.flush(&mut segment).and_then(|()| writer.note_sync(segment.sync())).is_err() {
         tracing::error!(path = %writer.settings.path.display(),
             "the audit journal was closed without writing its last lines; their requests will be closed as aborted");
     }

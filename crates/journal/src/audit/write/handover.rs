@@ -107,7 +107,7 @@ impl Journal {
 fn divert(writer: &Arc<JournalWriter>) -> io::Result<()> {
     let mut segment = writer.lock_segment();
     writer.flush(&mut segment)?;
-    segment.sync()?;
+    writer.note_sync(segment.sync())?;
     segment.discard_next(&writer.settings);
     let mut spool = Spool::create(&writer.settings.path, segment.number)?;
     let pending = writer.lock_pending();

@@ -3,7 +3,6 @@
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -25,7 +24,7 @@ use crate::audit::format::segment;
 use crate::audit::index::IndexedUse;
 use crate::audit::read::reader::Reader;
 use crate::audit::read::replay::{self, ReplayEntry, ReplayStart};
-use crate::audit::settings::{OnUnavailable, Settings};
+use crate::audit::settings::Settings;
 use domain::clock::{self, Micros};
 use domain::quota::{ArrivalTime, Gcra};
 use platform::metrics::AuditMetrics;
@@ -40,7 +39,7 @@ pub struct Journal {
     pub(crate) handle: Arc<Handle>,
 }
 
-/// An open use. Dropped without [`AuditEntry::close`], it is recorded as aborted.
+/// An open use. Dropped without [`AuditEntry::close`], it is recorded as aborted, and a change as in doubt.
 #[derive(Debug)]
 pub struct AuditEntry {
     journal: Journal,
@@ -234,25 +233,6 @@ impl Journal {
         is_appended
     }
 
-    /// True when requests may be accepted now: uses can be recorded, or go unrecorded as configured. Takes no lock; a
-    /// closed journal refuses only when it is to record.
-    pub fn accepts_requests(&self) -> bool {
-        let writer = &self.handle.writer;
-        let mode = writer.mode.get();
-        let works = !mode.write_fails() && !mode.sync_failed();
-        works || writer.settings.on_unavailable == OnUnavailable::ServeUnrecorded
-    }
-
-    /// True while there is less free space on the journal's volume than the low-water mark.
-    pub fn is_low_on_space(&self) -> bool {
-        self.handle.writer.low_on_space.load(Ordering::Relaxed)
-    }
-
-    /// True when uses can be recorded now.
-    pub fn is_available(&self) -> bool {
-        matches!(self.handle.writer.mode.get(), Mode::Running | Mode::HandedOver)
-    }
-
     /// Writes all lines, syncs and closes the journal. Later calls return [`Unavailable`]; uses that are still open are
     /// closed as aborted by the next start.
     pub async fn close(&self) {
@@ -284,13 +264,23 @@ impl AuditEntry {
             self.journal.handle.writer.append_outcome(&OutcomeEvent::new(open.id, end), self.is_change);
         }
     }
+
+    /// Records the outcome of a change by management. When it returns, the outcome is as durable as configured, unless
+    /// the journal has no room.
+    pub async fn close_change(mut self, end: UseEnd) {
+        if let Some(open) = self.open.take() {
+            self.journal.handle.writer.end_change(&OutcomeEvent::new(open.id, end)).await;
+        }
+    }
 }
 
 impl Drop for AuditEntry {
     fn drop(&mut self) {
         if let Some(open) = self.open.take() {
             let duration_us = Some(clock::now().since(open.time));
-            let outcome = OutcomeEvent { duration_us, ..OutcomeEvent::bare(open.id, Outcome::Aborted) };
+            // A change that was begun may be made all the same.
+            let outcome = if self.is_change { Outcome::InDoubt } else { Outcome::Aborted };
+            let outcome = OutcomeEvent { duration_us, ..OutcomeEvent::bare(open.id, outcome) };
             self.journal.handle.writer.append_outcome(&outcome, self.is_change);
         }
     }
@@ -303,7 +293,7 @@ pub(crate) mod tests {
     use uuid::Uuid;
 
     use super::*;
-    use crate::audit::settings::{Durability, RefusalRecords};
+    use crate::audit::settings::{Durability, OnUnavailable, RefusalRecords};
     use crate::audit::{LowWater, Reader};
     use domain::identity::AuthMethod;
     use platform::metrics::Metrics;

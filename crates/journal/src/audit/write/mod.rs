@@ -1,6 +1,8 @@
 //! Writing the journal.
 //!
 //! - [`journal`]: the handle [`journal::Journal`] and its open uses.
+//! - [`condition`]: whether it records requests, and whether they reach the disk.
+//! - [`left_changes`]: changes by management without an outcome, whose process was killed.
 //! - [`append`]: appending of lines by requests, and waiting until they are written; requests that are ready together
 //!   share one write.
 //! - [`pending`]: lines that are not written yet and uses that are open, under one short lock; [`completion`]: the
@@ -26,6 +28,8 @@
 //!   [`damaged_tail`] and [`torn_tail`]: what is behind its last good line.
 
 pub(crate) mod journal;
+mod condition;
+mod left_changes;
 mod append;
 pub(crate) mod position;
 pub(crate) mod tap;

@@ -62,6 +62,8 @@ pub struct PendingLines {
     pub(crate) open: FxHashMap<u128, OpenUse>,
     /// Uses that a header lists, and that have ended since the last one.
     pub(crate) ended: Vec<Uuid>,
+    /// Open changes of processes that are gone. Taken by the one that asks the state for what holds.
+    pub(crate) left_changes: Vec<Uuid>,
     /// Time of the last event, or of the last look of the maintenance: by it, segments grow old.
     pub(crate) time: Micros,
     /// Time of the record that was appended last: against it, retention judges ages.

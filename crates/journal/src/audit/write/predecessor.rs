@@ -235,6 +235,7 @@ fn follow_once(writer: &JournalWriter, predecessor: &mut Predecessor) -> io::Res
 fn abort_rest(pending: &mut PendingLines, predecessor: &mut Predecessor) -> Vec<u128> {
     let owned = std::mem::take(&mut predecessor.owned);
     let open = owned.into_iter().filter_map(|id| pending.open.get(&id).copied()).collect::<Vec<_>>();
+    let open = pending.leave_changes(open);
     for open in &open {
         pending.append_outcome(&OutcomeEvent::bare(open.id, Outcome::Aborted));
     }

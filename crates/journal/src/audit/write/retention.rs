@@ -178,7 +178,7 @@ fn write_records(writer: &JournalWriter) -> io::Result<()> {
         segment.file.as_ref().map(File::try_clone).transpose()?
     };
     // Requests write on meanwhile.
-    file.map_or(Ok(()), |file| file.sync_data())
+    writer.note_sync(file.map_or(Ok(()), |file| file.sync_data()))
 }
 
 /// Age and size beyond which segments are removed.

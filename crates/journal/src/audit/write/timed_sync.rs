@@ -10,7 +10,6 @@
 use std::fs::File;
 use std::io;
 use std::path::Path;
-use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
@@ -25,11 +24,8 @@ const INTERVAL: Duration = Duration::from_secs(1);
 pub(crate) fn run(writer: &JournalWriter, stop: &Receiver<()>) {
     let mut timed_sync = TimedSync::new(writer);
     while stop.recv_timeout(INTERVAL) == Err(RecvTimeoutError::Timeout) {
-        if let Err(error) = timed_sync.sync_new_lines(File::sync_data) {
-            writer.timed_sync_failed.store(true, Ordering::Relaxed);
-            tracing::error!(%error, path = %writer.settings.path.display(),
-                "the audit journal cannot be synced each second; the loss of power may lose its last records; check \
-                 the disk, then restart");
+        // Another thread may have met the failure: what the kernel has dropped, no later sync would bring to disk.
+        if writer.has_failed_sync() || writer.note_sync(timed_sync.sync_new_lines(File::sync_data)).is_err() {
             return;
         }
     }
@@ -128,8 +124,13 @@ mod tests {
         let journal = Journal::open(settings(&directory, Durability::Written), Metrics::new().audit).unwrap();
         let position = journal.position_probe();
         assert!(position().is_some());
-        journal.handle.writer.timed_sync_failed.store(true, Ordering::Relaxed);
-        assert_eq!(position(), None);
+        let failed = journal.handle.writer.note_sync(Err(io::ErrorKind::Other.into()));
+        assert!(failed.is_err() && position().is_none());
+        assert!(journal.has_failed_sync() && journal.accepts_requests(), "requests go on, and the gateway says so");
+        assert_eq!(journal.handle.writer.metrics.sync_failures.get(), 1);
+        // Another thread met the failure: no sync after it would bring back what the kernel has dropped.
+        let (_stop, stopped) = std::sync::mpsc::channel();
+        run(&journal.handle.writer, &stopped);
         journal.close().await;
     }
 }

@@ -85,6 +85,6 @@ impl JournalWriter {
     /// the error, so a second sync could succeed without the data being on disk.
     fn sync_batch(&self, segment: &ActiveSegment, batch: &Batch) -> io::Result<()> {
         let directory = if batch.header { files::sync_directory(&self.settings.path) } else { Ok(()) };
-        directory.and_then(|()| segment.sync())
+        directory.and_then(|()| segment.sync()).inspect_err(|_| self.metrics.sync_failures.inc())
     }
 }

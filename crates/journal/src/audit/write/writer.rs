@@ -5,7 +5,7 @@
 
 use std::io;
 use std::mem;
-use std::sync::atomic::{AtomicBool, AtomicU64};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard};
 
 use super::active_segment::ActiveSegment;
@@ -18,7 +18,7 @@ use super::signer::CheckpointSigner;
 use super::use_guards::UseGuards;
 use crate::audit::format::segment::Point;
 use crate::audit::index::live_index::LiveIndex;
-use crate::audit::settings::Settings;
+use crate::audit::settings::{Durability, Settings};
 use domain::clock;
 use platform::metrics::AuditMetrics;
 
@@ -40,7 +40,7 @@ pub(crate) struct JournalWriter {
     pub(crate) live_index: Arc<LiveIndex>,
     /// Refusals that are counted and not written yet.
     pub(crate) refusals: RefusalCoalescer,
-    /// A timed sync has failed; this is final. Set by the thread of the timed sync.
+    /// A sync outside of a batch has failed while uses are only written; this is final ([`JournalWriter::note_sync`]).
     pub(crate) timed_sync_failed: AtomicBool,
     /// There is less free space than the low-water mark. Set by the maintenance.
     pub(crate) low_on_space: AtomicBool,
@@ -215,6 +215,26 @@ impl JournalWriter {
         if !self.mode.get().write_fails() {
             self.apply(Event::WriteFailed, Some(error));
         }
+    }
+
+    /// Notes the result of a sync (fsync) outside of a batch. A failure is final, whichever thread meets it: the kernel
+    /// reports it once and may have dropped the pages, so that a later sync succeeds without them.
+    pub(crate) fn note_sync(&self, result: io::Result<()>) -> io::Result<()> {
+        result.inspect_err(|error| {
+            self.metrics.sync_failures.inc();
+            if self.settings.durability == Durability::Synced {
+                self.apply(Event::SyncFailed, Some(error));
+            } else if !self.timed_sync_failed.swap(true, Ordering::Relaxed) {
+                tracing::error!(%error, path = %self.settings.path.display(),
+                    "the audit journal cannot be synced and is not synced any more; the loss of power may take all \
+                     records since the last sync; check the disk, then restart");
+            }
+        })
+    }
+
+    /// Returns whether a sync has failed, so that it is not known which records are on disk.
+    pub(crate) fn has_failed_sync(&self) -> bool {
+        self.timed_sync_failed.load(Ordering::Relaxed) || self.mode.get().sync_failed()
     }
 
     /// Makes the transition of an event, and performs its actions. `error` is the reason of a failure.

@@ -21,7 +21,7 @@ use crate::{DecideRequest, Decision, Unavailable};
 use domain::clock::{self, Micros};
 use domain::key::KeyId;
 use domain::quota::RateLimitStatus;
-use redis_client::{CommandError, RedisClient};
+use redis_client::{CommandError, Fault, RedisClient};
 
 /// Keys whose unreported uses are reported at a time.
 const CONCURRENT_REPORTS: usize = 256;
@@ -56,12 +56,44 @@ impl Decider {
             Ok(Ok(decision)) => return Ok(decision),
             // Redis answered, so an offline decision would be wrong. The next request is decided normally.
             Ok(Err(error)) if !error.allows_offline() => return Err((&error).into()),
-            Ok(Err(error)) => (&error).into(),
-            Err(_) => Unavailable::TimedOut,
+            Ok(Err(error)) => {
+                self.note_failure(&request, &error);
+                (&error).into()
+            }
+            Err(_) => {
+                self.shared.health.note_failure(Fault::Late, clock::steady());
+                Unavailable::TimedOut
+            }
         };
         let down_since = |key: &CachedKey| self.client.down_since(key.lease.hash_slot);
         let late_answer = late_answer.as_deref();
         self.shared.decide_offline(&request, late_answer, down_since, clock::steady()).ok_or(unavailable)
+    }
+
+    /// The fault for which Redis decides nothing now; none while it does.
+    pub(crate) fn fault(&self) -> Option<Fault> {
+        let of_connection = || (!self.client.is_up()).then(|| self.client.fault(None, &CommandError::Unreachable));
+        if self.client.shared().is_out_of_memory() {
+            return Some(Fault::OutOfMemory);
+        }
+        self.shared.health.fault(clock::steady()).or_else(of_connection)
+    }
+
+    /// The faults that decisions meet now, also at some servers of a Cluster only; each once.
+    pub(crate) fn faults(&self) -> Vec<Fault> {
+        let mut faults = self.shared.health.faults(clock::steady());
+        faults.extend(self.fault().filter(|fault| !faults.contains(fault)));
+        faults
+    }
+
+    #[cold]
+    fn note_failure(&self, request: &DecideRequest<'_>, error: &DecideError) {
+        let slot = request.id.map(|id| org_slot(id.tag()));
+        let fault = match error {
+            DecideError::Command(error) => self.client.fault(slot, error),
+            DecideError::Contended | DecideError::Fenced => Fault::Overloaded,
+        };
+        self.shared.health.note_failure(fault, clock::steady());
     }
 
     /// Ends all local verdicts: a change of the directory was made.

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use parking_lot::{Mutex, MutexGuard};
 
+use super::health::DecisionHealth;
 use super::key_cache::{CachedKey, KeyCache};
 use super::usage::CachedUsage;
 use crate::redis::active_defaults::ActiveDefaults;
@@ -35,6 +36,8 @@ pub struct DeciderShared {
     /// Keys with uses that were admitted offline and have not been reported. Added by decisions without Redis, taken by
     /// the task that reports.
     unreported_keys: Mutex<Vec<Arc<CachedKey>>>,
+    /// Written by decisions and by the probe; read by readiness and metrics.
+    pub(super) health: DecisionHealth,
 }
 
 impl DeciderShared {
@@ -57,6 +60,7 @@ impl DeciderShared {
             usages: WeakIndex::default(),
             changes: AtomicU64::new(0),
             unreported_keys: Mutex::default(),
+            health: DecisionHealth::default(),
         }
     }
 

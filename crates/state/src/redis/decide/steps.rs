@@ -113,6 +113,7 @@ impl DecisionSteps {
         key: Arc<CachedKey>,
         outcome: CallOutcome,
     ) -> Next {
+        shared.health.note_answer();
         match outcome {
             CallOutcome::Admitted(decided, permits) => Next::Break(Ok(admitted(&key, &decided, permits))),
             CallOutcome::Refused(decided, refusal) => {

@@ -19,13 +19,20 @@ impl PendingLines {
         Some(Arc::clone(self.changes.completion.get_or_insert_default()))
     }
 
-    /// Appends the outcome of a change by management. Returns whether it was appended: the change may not be open.
-    pub(crate) fn append_change_outcome(&mut self, outcome: &OutcomeEvent) -> bool {
-        let appended = self.mode.get().takes_lines() && self.end_use(outcome.id).is_some();
-        if appended {
-            self.changes.push(outcome);
-        }
-        appended
+    /// Appends the outcome of a change by management; `None` when the change is not open, or the journal takes no lines.
+    pub(crate) fn append_change_outcome(&mut self, outcome: &OutcomeEvent) -> Option<Arc<BatchCompletion>> {
+        self.mode.get().takes_lines().then_some(())?;
+        self.end_use(outcome.id)?;
+        self.changes.push(outcome);
+        Some(Arc::clone(self.changes.completion.get_or_insert_default()))
+    }
+
+    /// Notes the changes among these open uses as left by a process that is gone: they stay open until the state says
+    /// whether they were made. Returns the other ones.
+    pub(crate) fn leave_changes(&mut self, open: Vec<OpenUse>) -> Vec<OpenUse> {
+        let (changes, others): (Vec<OpenUse>, Vec<OpenUse>) = open.into_iter().partition(|open| open.is_change);
+        self.left_changes.extend(changes.iter().map(|change| change.id));
+        others
     }
 
     /// Gives the changes their numbers, after all other pending lines. Returns their completion.

@@ -1,5 +1,6 @@
 //! Uses without an outcome: those of this process, and those that a gateway which is gone has left.
 
+use rustc_hash::FxHashSet;
 use uuid::Uuid;
 
 use super::PendingLines;
@@ -16,10 +17,12 @@ impl PendingLines {
         self.open.keys().copied().chain(ended).map(Uuid::from_u128).collect()
     }
 
-    /// Appends the outcome `aborted` for every open use but those that `keep` selects: the gateway that served them is
-    /// gone. Returns the number of these uses.
+    /// Appends the outcome `aborted` for every open use but those that `keep` selects, and changes, which are left: the
+    /// gateway that served them is gone. Returns the number of these uses.
     pub fn abort_open_uses(&mut self, keep: impl Fn(u128) -> bool) -> usize {
-        self.close_open_uses(keep, |open| OutcomeEvent::bare(open.id, Outcome::Aborted))
+        let gone = self.open.iter().filter(|(id, _)| !keep(**id)).map(|(_, open)| *open).collect();
+        let aborted: FxHashSet<u128> = self.leave_changes(gone).iter().map(|open| open.id.as_u128()).collect();
+        self.close_open_uses(|id| !aborted.contains(&id), |open| OutcomeEvent::bare(open.id, Outcome::Aborted))
     }
 
     /// Appends the outcome that `outcome` makes for every open use but those that `keep` selects, oldest first: the

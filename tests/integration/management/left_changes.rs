@@ -1,0 +1,169 @@
+//! Changes of a gateway that was killed: an acknowledged one has its outcome whatever comes, and of any other one the
+//! next start records what the state has.
+
+use std::fs;
+use std::path::Path;
+use std::sync::Arc;
+
+use control::management::Management;
+use domain::clock;
+use domain::identity::{AuthMethod, MANAGEMENT_METHOD};
+use futures_util::FutureExt as _;
+use journal::audit::{ChangeUse, Filter, Journal, Reader, Record, Use};
+use platform::metrics::Metrics;
+use state::{Change, State};
+use uuid::Uuid;
+
+use super::{Fixture, OPERATOR, ORG, journal_settings};
+use crate::state_contract::redis::on_a_server;
+use crate::state_contract::runtime::{block_on, enter};
+
+/// The journal as a kill at this moment leaves it.
+fn copy_of_killed(fixture: &Fixture) -> tempfile::TempDir {
+    let copy = tempfile::tempdir().unwrap();
+    let [from, to] = [fixture.directory.path(), copy.path()].map(|path| journal_settings(path).path);
+    copy_files(&from, &to);
+    copy
+}
+
+fn copy_files(from: &Path, to: &Path) {
+    fs::create_dir_all(to).unwrap();
+    for entry in fs::read_dir(from).unwrap().map(Result::unwrap) {
+        if entry.file_type().unwrap().is_file() {
+            fs::copy(entry.path(), to.join(entry.file_name())).unwrap();
+        }
+    }
+}
+
+/// The records of changes in a journal, newest first.
+fn records(directory: &Path) -> Vec<Record> {
+    let reader = Reader::open(&journal_settings(directory).path).unwrap();
+    reader.list(&Filter::default(), 100, None).unwrap().records
+}
+
+/// A change, with the action under which management records it.
+type Case = (&'static str, fn(&Given) -> Change);
+
+/// Records that each case finds in the state.
+struct Given {
+    key: state::Key,
+    org: state::Org,
+}
+
+/// Those whose effect the state shows.
+const SHOWN: [Case; 5] = [
+    ("key.revoke", |given| Change::RevokeKey { key: given.key.id, at: clock::now() }),
+    ("user.remove", |given| Change::RemoveUser { org: given.org.id, user: given.key.user, at: clock::now() }),
+    ("user.suspend", |given| Change::suspend_user(given.org.id, given.key.user, Some(clock::now()))),
+    ("org.suspend", |given| Change::suspend_org(given.org.id, true)),
+    ("org.resume", |given| Change::suspend_org(given.org.id, false)),
+];
+/// One that sets a value, which the record does not have.
+const HIDDEN: Case = ("org.limits", |given| Change::limit_org(given.org.id, Some(7)));
+
+/// Kills the gateway during a change: before the commit, or after it. Returns the outcome that the next start records.
+async fn outcome_after_kill(fixture: &Fixture, (action, change): Case, is_committed: bool) -> String {
+    let created = fixture.new_key().await.key;
+    let key = fixture.state.key(created.id).await.unwrap().unwrap();
+    let org = fixture.state.org(key.org).await.unwrap().unwrap();
+    let given = Given { key, org };
+    if action == "org.resume" {
+        fixture.state.change(Change::suspend_org(given.org.id, true)).await.unwrap();
+    }
+    let opening = Use {
+        id: Uuid::now_v7(),
+        time: clock::now(),
+        number: None,
+        key_id: Some(given.key.id),
+        user_id: None,
+        org_id: Some(given.org.id),
+        auth_method: AuthMethod::AdminSocket,
+        ip: None,
+        user_agent: None,
+        action,
+        method: MANAGEMENT_METHOD,
+        path: action,
+        provisional: false,
+        trace_id: None,
+    };
+    let id = opening.id;
+    let subject = Some(given.key.user);
+    let begun = ChangeUse { opening, actor: "unix:root(0)", subject, token_id: None };
+    // A killed process runs no destructor.
+    std::mem::forget(fixture.journal.begin_change(&begun, true).await.unwrap());
+    if is_committed {
+        fixture.state.change(change(&given)).await.unwrap();
+    }
+    let left = copy_of_killed(fixture);
+    let settings = journal_settings(left.path());
+    let metrics = Metrics::new();
+    let journal = Journal::open(settings.clone(), metrics.audit.clone()).unwrap();
+    let management = Management::new(Arc::clone(&fixture.state), journal.clone(), &settings, &metrics.state);
+    management.end_left_changes_once().await;
+    journal.close().await;
+    let record = records(left.path()).into_iter().find(|record| record.id == id).unwrap();
+    record.outcome.name().to_owned()
+}
+
+fn what_holds_is_recorded_on(new_state: impl Fn() -> Fixture) {
+    block_on(async {
+        for case in SHOWN {
+            for (is_committed, expected) in [(true, "completed"), (false, "aborted")] {
+                let fixture = new_state().with_org().await;
+                assert_eq!(outcome_after_kill(&fixture, case, is_committed).await, expected, "{}", case.0);
+            }
+        }
+        for is_committed in [true, false] {
+            let fixture = new_state().with_org().await;
+            assert_eq!(outcome_after_kill(&fixture, HIDDEN, is_committed).await, "in_doubt");
+        }
+    });
+}
+
+#[test]
+fn next_start_records_what_the_embedded_state_has() {
+    let _entered = enter();
+    what_holds_is_recorded_on(Fixture::new);
+}
+
+#[test]
+fn next_start_records_what_redis_has() {
+    let _entered = enter();
+    let servers = std::cell::RefCell::new(Vec::new());
+    what_holds_is_recorded_on(|| {
+        let (state, server) = on_a_server();
+        servers.borrow_mut().push(server);
+        Fixture::on(|_| state)
+    });
+}
+
+/// Nothing is waited for: the kill comes with the answer.
+#[tokio::test]
+async fn acknowledged_change_has_its_outcome_at_once() {
+    let fixture = Fixture::with_ada().await;
+    for _ in 0..20 {
+        let key = fixture.new_key().await.key.id;
+        fixture.management.revoke_key(OPERATOR, key, clock::now()).await.unwrap();
+        let left = copy_of_killed(&fixture);
+        let last = &records(left.path())[..2];
+        let ended: Vec<(&str, &str)> =
+            last.iter().map(|record| (record.action.as_str(), record.outcome.name())).collect();
+        assert_eq!(ended, [("key.revoke", "completed"), ("key.create", "completed")]);
+    }
+}
+
+/// The future of an operation is dropped when its client goes: the change may be made all the same.
+#[tokio::test]
+async fn change_whose_caller_is_gone_is_in_doubt() {
+    let fixture = Fixture::with_ada().await;
+    let key = fixture.new_key().await.key.id;
+    let mut revocation = Box::pin(fixture.management.revoke_key(OPERATOR, key, clock::now()));
+    while !records(fixture.directory.path()).iter().any(|record| record.action == "key.revoke") {
+        assert!((&mut revocation).now_or_never().is_none(), "it waits for the state");
+    }
+    drop(revocation);
+    fixture.journal.close().await;
+    let records = records(fixture.directory.path());
+    let outcome = records.iter().find(|record| record.action == "key.revoke").unwrap().outcome;
+    assert_eq!(outcome.name(), "in_doubt");
+}
