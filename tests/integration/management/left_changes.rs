@@ -54,7 +54,7 @@ struct Given {
 const SHOWN: [Case; 5] = [
     ("key.revoke", |given| Change::RevokeKey { key: given.key.id, at: clock::now() }),
     ("user.remove", |given| Change::RemoveUser { org: given.org.id, user: given.key.user, at: clock::now() }),
-    ("user.suspend", |given| Change::suspend_user(given.org.id, given.key.user, Some(clock::now()))),
+    ("user.suspend", |given| Change::suspend_user(given.org.id, given.key.user, Some(clock::now()), true)),
     ("org.suspend", |given| Change::suspend_org(given.org.id, true)),
     ("org.resume", |given| Change::suspend_org(given.org.id, false)),
 ];

@@ -115,7 +115,7 @@ fn programs_withdraw_while_memory_is_full() {
             Change::set_key_policy(second.id, Box::new(leaked), PolicyScope::Operator),
             revoke(&recorded).once(once.clone()),
             Change::WithdrawUser { org, user, at: clock::now() },
-            Change::suspend_user(org, user, Some(clock::now())),
+            Change::suspend_user(org, user, Some(clock::now()), false),
             Change::suspend_org(org, true),
             Change::FederationRule(RuleChange::Remove { org: rule_org.org, name: rule.name.clone() }),
             Change::RevokeToken { token: other.id, at: clock::now() },

@@ -65,24 +65,22 @@ pub(super) struct StateIdentityWatch {
 }
 
 impl StateIdentityWatch {
-    /// Looks whether the files were removed or replaced, and returns whether changes may be made.
-    fn check_files(&self) -> bool {
-        self.guard.set_file_replaced(self.files.are_replaced());
-        !self.guard.is_broken()
-    }
-
     /// Looks at the files, and keeps what is remembered beside the journal. To be called each second.
     pub(super) fn tick(&self) {
-        self.check_files();
+        self.guard.set_file_replaced(self.files.are_replaced());
         self.guard.save();
     }
 
-    /// Refuses operations while the state is not the true one: nothing is acknowledged that would not be kept.
+    /// Refuses operations while the state is not the true one: nothing is acknowledged that would not be kept. One whose
+    /// file was removed or replaced cannot even be accepted.
     pub(super) fn refuse(&self, requests: &mut Vec<Request>) {
-        if self.check_files() {
+        let are_replaced = self.files.are_replaced();
+        self.guard.set_file_replaced(are_replaced);
+        if !self.guard.is_broken() {
             return;
         }
-        for Request { reply, .. } in requests.extract_if(.., |request| !request.operation.is_accept()) {
+        let refused = |request: &mut Request| are_replaced || !request.operation.is_accept();
+        for Request { reply, .. } in requests.extract_if(.., refused) {
             let _ = reply.send(Err(ChangeError::Unavailable(StorageError::Redis(Unavailable::Lost))));
         }
     }
@@ -114,12 +112,13 @@ impl StateIdentityWatch {
 pub(super) struct OpenFiles(Vec<(PathBuf, (u64, u64))>);
 
 impl OpenFiles {
-    /// The files as they are now. The connection has written, so that both are there.
+    /// The files as they are now; the write-ahead log only if there is one yet.
     pub(super) fn new(path: &Path) -> io::Result<Self> {
         let mut log = path.as_os_str().to_owned();
         log.push("-wal");
-        let files = [path.to_owned(), PathBuf::from(log)];
-        files.into_iter().map(|file| inode(&file).map(|inode| (file, inode))).collect::<io::Result<_>>().map(Self)
+        let log = PathBuf::from(log);
+        let log = inode(&log).ok().map(|inode| (log, inode));
+        Ok(Self([(path.to_owned(), inode(path)?)].into_iter().chain(log).collect()))
     }
 
     /// Returns whether one of them was removed or replaced. An error other than that says nothing.

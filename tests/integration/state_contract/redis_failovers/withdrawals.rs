@@ -47,7 +47,7 @@ impl Held {
     fn withdrawals(&self) -> [Change; 3] {
         [
             set_policy(&self.disabled, disabled(clock::now(), DisabledBy::Leak)),
-            Change::suspend_user(self.fixture.org, self.user, Some(clock::now())),
+            Change::suspend_user(self.fixture.org, self.user, Some(clock::now()), false),
             Change::suspend_org(self.org.org, true),
         ]
     }
@@ -56,7 +56,7 @@ impl Held {
         let enabled = PolicyPatch { disabled: Field::Clear, enabled: Some(clock::now()), ..PolicyPatch::default() };
         [
             set_policy(&self.disabled, enabled),
-            Change::suspend_user(self.fixture.org, self.user, None),
+            Change::suspend_user(self.fixture.org, self.user, None, false),
             Change::suspend_org(self.org.org, false),
         ]
     }
