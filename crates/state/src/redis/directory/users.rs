@@ -106,14 +106,7 @@ impl Users<'_> {
             match *suspended {
                 Field::Keep => {}
                 Field::Clear => transaction.hdel(record, &["suspended"]),
-                // The first suspension stands; the write is repeated all the same, for replicas to confirm.
-                Field::Set(at) => {
-                    let at = stored.user.suspended.unwrap_or(at).0.to_string();
-                    let number = (stored.suspensions + 1).to_string();
-                    let version = String::from_utf8_lossy(&stored.version);
-                    transaction.check(Check::Equal(record, "version", &version), CommitError::Conflict);
-                    transaction.hset(record, &[("suspended", at), ("suspensions", number)]);
-                }
+                Field::Set(at) => write_suspension(transaction, record, &stored, at),
             }
             if let Some(responsible) = responsible {
                 transaction.hset_field(record, "responsible", &responsible.to_string());
@@ -265,6 +258,16 @@ impl Users<'_> {
         let bucket = Bucket { level, at: Micros(unsigned(at)) };
         Ok(Some(CreationBucket { bucket, per_us: unsigned(per_us) }))
     }
+}
+
+/// Suspends a user. The first of several suspensions stands; the write is repeated all the same, for replicas to confirm.
+fn write_suspension(transaction: &mut Transaction<CommitError>, record: Record, stored: &StoredUser, at: Micros) {
+    let at = stored.user.suspended.unwrap_or(at).0.to_string();
+    let number = (stored.suspensions + 1).to_string();
+    // The number is that of the next suspension only of the record that was read.
+    let version = String::from_utf8_lossy(&stored.version);
+    transaction.check(Check::Equal(record, "version", &version), CommitError::Conflict);
+    transaction.hset(record, &[("suspended", at), ("suspensions", number)]);
 }
 
 fn write_permitted<F>(transaction: &mut Transaction<F>, record: Record, permitted: &Permitted) {
