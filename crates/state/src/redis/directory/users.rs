@@ -260,7 +260,8 @@ impl Users<'_> {
     }
 }
 
-/// Suspends a user. The first of several suspensions stands; the write is repeated all the same, for replicas to confirm.
+/// Suspends a user. The first of several suspensions stands; the write is repeated all the same, for replicas to
+/// confirm.
 fn write_suspension(transaction: &mut Transaction<CommitError>, record: Record, stored: &StoredUser, at: Micros) {
     let at = stored.user.suspended.unwrap_or(at).0.to_string();
     let number = (stored.suspensions + 1).to_string();
