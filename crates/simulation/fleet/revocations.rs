@@ -159,8 +159,7 @@ impl World {
     /// A gateway keeps the revocation that it has made.
     fn keep(&mut self, process: Process, key: usize) {
         if self.product.keeps_revocations {
-            let kept = revocation(key, self.directory.keys[key].id);
-            self.gateways[process.gateway].kept.add(kept);
+            self.gateways[process.gateway].kept.add(revocation(key, self.directory.keys[key].id));
         }
         self.note_kept(process, key);
     }
@@ -252,8 +251,8 @@ impl World {
             let is_kept = gateway.kept.has_key(directory_key.id);
             let is_reachable =
                 gateway.links[shard].is_up && gateway.cut_until[shard] <= self.now && self.shards[shard].is_alive;
-            let field = withdrawal(key)[0].0;
-            if is_kept || is_reachable && self.shards[shard].field(&directory_key.record, field).is_some() {
+            let field = self.shards[shard].field(&directory_key.record, withdrawal(key)[0].0);
+            if is_kept || is_reachable && field.is_some() {
                 self.terminate(process, key);
             }
         }

@@ -28,7 +28,10 @@ impl Management {
     /// The state or the journal is unavailable: some keys may have been disabled, the others are with the next sweep.
     pub async fn sweep_unused_keys(&self, actor: &Actor, now: Micros) -> Result<u64, ManagementError> {
         if !self.state.clocks_agree() {
-            tracing::warn!("unused keys are not looked for: the clocks of Redis and of this machine do not agree");
+            tracing::warn!(
+                "unused keys are not looked for: the clock of Redis is unknown, or differs from this machine's by more \
+                 than a minute"
+            );
             return Ok(0);
         }
         let now = self.state.time(now);

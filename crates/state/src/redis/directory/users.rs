@@ -106,26 +106,7 @@ impl Users<'_> {
             if let Some(permitted) = permitted {
                 write_permitted(transaction, record, permitted);
             }
-            match *suspended {
-                Field::Keep => {}
-                Field::Clear => {
-                    if !by_operator {
-                        transaction.check(Check::NoField(record, SUSPENDED_BY), CommitError::Conflict);
-                    }
-                    transaction.hdel(record, &["suspended", SUSPENDED_BY]);
-                }
-                // The first suspension stands; the write is repeated all the same, for replicas to confirm.
-                Field::Set(at) => {
-                    let at = stored.user.suspended.unwrap_or(at).0.to_string();
-                    let number = (stored.suspensions + 1).to_string();
-                    let version = String::from_utf8_lossy(&stored.version);
-                    transaction.check(Check::Equal(record, "version", &version), CommitError::Conflict);
-                    transaction.hset(record, &[("suspended", at), ("suspensions", number)]);
-                    if *by_operator {
-                        transaction.hset_field(record, SUSPENDED_BY, OPERATOR);
-                    }
-                }
-            }
+            write_suspension(transaction, record, patch, &stored);
             if let Some(responsible) = responsible {
                 transaction.hset_field(record, "responsible", &responsible.to_string());
             }
@@ -275,6 +256,37 @@ impl Users<'_> {
         let [level, at, per_us] = unpack_signed(&packed).ok_or(CommandError::UnexpectedReply)?;
         let bucket = Bucket { level, at: Micros(unsigned(at)) };
         Ok(Some(CreationBucket { bucket, per_us: unsigned(per_us) }))
+    }
+}
+
+/// Writes the suspension that a patch makes or ends. The first of several suspensions stands; the write is repeated all the
+/// same, for replicas to confirm.
+fn write_suspension(
+    transaction: &mut Transaction<CommitError>,
+    record: Record,
+    patch: &UserPatch,
+    stored: &StoredUser,
+) {
+    match patch.suspended {
+        Field::Keep => {}
+        Field::Clear => {
+            if !patch.by_operator {
+                // The operator may have suspended the user since the record was read.
+                transaction.check(Check::NoField(record, SUSPENDED_BY), CommitError::Conflict);
+            }
+            transaction.hdel(record, &["suspended", SUSPENDED_BY]);
+        }
+        Field::Set(at) => {
+            let at = stored.user.suspended.unwrap_or(at).0.to_string();
+            let number = (stored.suspensions + 1).to_string();
+            // The number is that of the next suspension only of the record that was read.
+            let version = String::from_utf8_lossy(&stored.version);
+            transaction.check(Check::Equal(record, "version", &version), CommitError::Conflict);
+            transaction.hset(record, &[("suspended", at), ("suspensions", number)]);
+            if patch.by_operator {
+                transaction.hset_field(record, SUSPENDED_BY, OPERATOR);
+            }
+        }
     }
 }
 
