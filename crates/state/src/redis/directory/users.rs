@@ -104,22 +104,7 @@ impl Users<'_> {
             if let Some(permitted) = permitted {
                 write_permitted(transaction, record, permitted);
             }
-            match *suspended {
-                Field::Keep => {}
-                Field::Clear => {
-                    if !by_operator {
-                        transaction.check(Check::NoField(record, SUSPENDED_BY), CommitError::Conflict);
-                    }
-                    transaction.hdel(record, &["suspended", SUSPENDED_BY]);
-                }
-                // The first suspension stands; the write is repeated all the same, for replicas to confirm.
-                Field::Set(at) => {
-                    transaction.hset_field(record, "suspended", &stored.user.suspended.unwrap_or(at).0.to_string());
-                    if *by_operator {
-                        transaction.hset_field(record, SUSPENDED_BY, OPERATOR);
-                    }
-                }
-            }
+            write_suspension(transaction, record, patch, &stored.user);
             if let Some(responsible) = responsible {
                 transaction.hset_field(record, "responsible", &responsible.to_string());
             }
@@ -268,6 +253,27 @@ impl Users<'_> {
         let [level, at, per_us] = unpack_signed(&packed).ok_or(CommandError::UnexpectedReply)?;
         let bucket = Bucket { level, at: Micros(unsigned(at)) };
         Ok(Some(CreationBucket { bucket, per_us: unsigned(per_us) }))
+    }
+}
+
+/// Writes what a patch says of the suspension of a user who is stored so.
+fn write_suspension(transaction: &mut Transaction<CommitError>, record: Record, patch: &UserPatch, stored: &User) {
+    match patch.suspended {
+        Field::Keep => {}
+        Field::Clear => {
+            if !patch.by_operator {
+                // The operator may have suspended the user since the record was read.
+                transaction.check(Check::NoField(record, SUSPENDED_BY), CommitError::Conflict);
+            }
+            transaction.hdel(record, &["suspended", SUSPENDED_BY]);
+        }
+        // The first suspension stands; the write is repeated all the same, for replicas to confirm.
+        Field::Set(at) => {
+            transaction.hset_field(record, "suspended", &stored.suspended.unwrap_or(at).0.to_string());
+            if patch.by_operator {
+                transaction.hset_field(record, SUSPENDED_BY, OPERATOR);
+            }
+        }
     }
 }
 
