@@ -30,8 +30,8 @@ pub struct UserPatch {
     /// Suspends it, or, cleared, resumes it: while it is suspended, requests with its keys and sessions are refused. Of
     /// several suspensions the first time stands.
     pub suspended: Field<Micros>,
-    /// The operator suspends or resumes it. A suspension by the operator is noted, also of one who is suspended already,
-    /// and the operator alone takes it back.
+    /// The operator suspends or resumes it. A suspension by the operator is noted, also of one who is suspended
+    /// already, and the operator alone takes it back.
     pub by_operator: bool,
     /// Makes another person of the organization responsible for a service.
     pub responsible: Option<UserId>,

@@ -139,7 +139,7 @@ fn changes_require_the_same_origin() {
     assert_eq!(own.status, 200);
 }
 
-/// What the operator suspended only the operator resumes, on the page and by a token of an admin.
+/// A suspension by the operator is taken back by the operator alone, on the page and by a token of an admin.
 #[test]
 fn suspension_by_the_operator_stands_against_an_admin() {
     let setup = Setup::new();

@@ -137,7 +137,7 @@ fn record_is_changed_only_while_it_has_the_tag_of_if_match() {
     }
 }
 
-/// What is derived from other records and from the time is in the tag of an answer, and not in that of the record.
+/// Members that are derived from other records are in the tag of an answer, and not in that of the record.
 #[test]
 fn answer_is_known_only_while_all_of_it_is_what_it_was() {
     for setup in Setup::both() {

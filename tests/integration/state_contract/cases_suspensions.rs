@@ -11,7 +11,7 @@ use super::fixture::{admit, new_fixture, new_key, refuse};
 
 const LATER: Duration = Duration::from_secs(1);
 
-/// What the operator suspended the operator alone resumes, also where an administrator had suspended the user before.
+/// The operator alone takes back a suspension of its own, also where an administrator had suspended the user before.
 pub(super) async fn suspension_by_the_operator_is_taken_back_by_the_operator_alone(state: &State) {
     let (fixture, now) = (new_fixture(state).await, clock::now());
     let (org, user) = (fixture.org, fixture.user);

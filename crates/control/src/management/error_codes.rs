@@ -2,6 +2,9 @@
 
 use super::{ErrorKind, ManagementError};
 
+/// The state did not answer, or did not acknowledge a change.
+const STATE_UNAVAILABLE: (ErrorKind, &str) = (ErrorKind::Unavailable, "state_unavailable");
+
 impl ManagementError {
     /// The kind of the error.
     pub fn kind(&self) -> ErrorKind {
@@ -81,10 +84,9 @@ impl ManagementError {
             Self::Federation(error) => error.kind_and_code(),
             Self::TooManyReads => (TooMany, "too_many_reads"),
             Self::JournalBusy | Self::JournalUnreadable(_) | Self::Audit(_) => (Unavailable, "audit_unavailable"),
-            Self::Unconfirmed(_) | Self::NotAcknowledged(_) | Self::StateUnavailable(_) | Self::StateLost => {
-                (Unavailable, "state_unavailable")
-            }
-            Self::ExportFailed(_) | Self::ImportFailed(_) | Self::HandedOver => (Unavailable, "state_unavailable"),
+            Self::Unconfirmed(_) | Self::NotAcknowledged(_) | Self::StateUnavailable(_) => STATE_UNAVAILABLE,
+            Self::ExportFailed(_) | Self::ImportFailed(_) | Self::HandedOver => STATE_UNAVAILABLE,
+            Self::StateLost => STATE_UNAVAILABLE,
             Self::Randomness(_) => (Unavailable, "no_randomness"),
         }
     }

@@ -109,8 +109,8 @@ impl Management {
         self.update_user(actor, org, user, update, now).await
     }
 
-    /// Adds permissions to those of a user, and takes others away; of one that is in both lists, the latter. Takes back a
-    /// withdrawal. For the operator.
+    /// Adds permissions to those of a user, and takes others away; of one that is in both lists, the latter. Takes back
+    /// a withdrawal. For the operator.
     ///
     /// # Errors
     /// [`ManagementError::NoOrg`], [`ManagementError::NoUser`]; [`ManagementError::Stale`] when the user was changed

@@ -16,8 +16,8 @@ use super::stored_key::StoredKey;
 use super::{federation, key_policies, load_keys, management_tokens, retired, session_rows, usage_blocks};
 
 /// The columns of a user, in the order in which [`user`] reads them.
-const USER_COLUMNS: &str = "id, org, email, permissions, created, removed, withdrawn, suspended, coalesce(suspended_by_operator, 0), responsible, \
-     provider, person";
+const USER_COLUMNS: &str = "id, org, email, permissions, created, removed, withdrawn, suspended, \
+                            coalesce(suspended_by_operator, 0), responsible, provider, person";
 
 /// Reads the whole directory, with its sessions.
 pub(super) fn load(path: &Path, connection: &Connection, defaults: Defaults) -> rusqlite::Result<Directory> {

@@ -28,8 +28,9 @@ const VERSION: i64 = 8;
 ///   is ever given again. A key with a time in `retired` is in no list any more.
 /// - A block of `usage` has the usage of keys with consecutive rows (`usage_blocks`); `last_used` and `uses` of a row
 ///   count until the first write-back of the key. `key_creation` holds the bucket of each person that has created keys.
-/// - A user is suspended since `suspended`, by the operator if `suspended_by_operator` is 1, and a service has a `responsible` person: columns that are added when the
-///   file is opened ([`ADDED_COLUMNS`]), as is the `policy` of an organization, JSON.
+/// - A user is suspended since `suspended`, by the operator if `suspended_by_operator` is 1, and a service has a
+///   `responsible` person: columns that are added when the file is opened ([`ADDED_COLUMNS`]), as is the `policy` of an
+///   organization, JSON.
 /// - A user's `provider` vouches for the membership, as of `person` there; `withdrawn` is the time since which it does
 ///   not.
 /// - A session's `record` is JSON as of its creation or its last membership's end; `chosen` and `seen`, which change
