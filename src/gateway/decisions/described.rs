@@ -284,7 +284,7 @@ mod tests {
 
     #[test]
     fn nginx_has_the_request_in_its_target() {
-        let read = |target| described(DecisionProtocol::Nginx, target, &[("x-forwarded-for", "192.0.2.1")]);
+        let read = |target: &str| described(DecisionProtocol::Nginx, target, &[("x-forwarded-for", "192.0.2.1")]);
         assert_eq!(read("/v1/nginx/GET/a/../b?c=/d").as_deref(), Some("GET /a/../b?c=/d h"));
         for method in ["DELETE", "VERSION-CONTROL", "M-SEARCH", "get", "X_Y"] {
             assert_eq!(read(&format!("/v1/nginx/{method}/")), Some(format!("{method} / h")));
