@@ -145,7 +145,7 @@ fn floods_of_one_client_of_a_trusted_proxy_end_no_request_of_another() {
         // By the client, and by the gateway.
         let reset = match number % 2 {
             0 => frames::frame(frames::RST_STREAM, 0, stream, &frames::CANCEL.to_be_bytes()),
-            _ => frames::frame(frames::WINDOW_UPDATE, 0, stream, &[0; 4]),
+            _ => frames::frame(frames::WINDOW_UPDATE, 0, stream, &[0x7f, 255, 255, 255]),
         };
         raw.send([request, reset].concat());
     }
