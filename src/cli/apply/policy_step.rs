@@ -37,7 +37,7 @@ pub(super) fn beyond_user<'a>(spec: &'a KeySpec, key: Option<&Key>, of_user: &[P
 /// # Errors
 /// [`TooLate`], as of the operation that would create the key.
 pub(super) fn expiry_of_new_key(spec: &KeySpec, bounds: OrgPolicy, now: Micros) -> Result<Option<Micros>, TooLate> {
-    bounds.expiry_of_new_key(spec.expires.as_ref().and_then(|own| own.as_ref()).map(|expires| expires.0), now)
+    bounds.expiry_of_new_key(spec.expires.flatten().map(|expires| expires.0), now)
 }
 
 /// The policy of a new key in an organization with this policy, which the step shows.

@@ -186,7 +186,9 @@ fn list_ends_when_a_cursor_repeats() {
             thread::spawn(move || repeat_page(stream.unwrap()));
         }
     });
-    fs::write(files.path().join("token"), "kgm_AbcDEF1239_x").unwrap();
+    let token = domain::management_token::PlainToken::generate().unwrap();
+    fs::write(files.path().join("token"), token.expose().expose()).unwrap();
+    fs::set_permissions(files.path().join("token"), fs::Permissions::from_mode(0o600)).unwrap();
     for line in ["org list", "user list --org acme", "token list", "audit list --limit 1000"] {
         let token = files.path().join("token");
         let options: [&Path; 4] = ["--token-file".as_ref(), &token, "--server".as_ref(), server.as_ref()];
