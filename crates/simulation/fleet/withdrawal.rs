@@ -18,9 +18,9 @@ fn is_disabled(key: usize) -> bool {
 pub fn withdrawal(key: usize) -> Vec<(&'static [u8], String)> {
     if is_disabled(key) {
         let policy = KeyPolicy { disabled: Some(DISABLED), ..KeyPolicy::default() };
-        vec![(b"policy", policy.to_json()), (b"disablings", "1".to_owned())]
+        vec![(&b"policy"[..], policy.to_json()), (&b"disablings"[..], "1".to_owned())]
     } else {
-        vec![(b"revoked", "1".to_owned())]
+        vec![(&b"revoked"[..], "1".to_owned())]
     }
 }
 

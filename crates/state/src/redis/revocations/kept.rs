@@ -259,7 +259,7 @@ mod tests {
         kept.add(Revocation::SuspendedOrg { tag, number: 2 });
         kept.confirm(&kept.unconfirmed("a", |_| true), &replication("a"));
         kept.add(Revocation::SuspendedOrg { tag, number: 1 });
-        assert_eq!(numbers(&kept), [0_u64; 0], "the later one is confirmed");
+        assert!(numbers(&kept).is_empty(), "the later one is confirmed");
         kept.add(Revocation::SuspendedOrg { tag, number: 3 });
         assert_eq!(numbers(&kept), [3]);
         kept.release(Subject::SuspendedOrg(tag));
