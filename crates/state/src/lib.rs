@@ -113,7 +113,7 @@ impl State {
     pub fn is_connected(&self) -> bool {
         match self {
             Self::Embedded(_) => true,
-            Self::Redis(state) => state.fault().is_none(),
+            Self::Redis(state) => state.decider.fault().is_none(),
         }
     }
 
@@ -134,7 +134,7 @@ impl State {
     pub fn fault(&self) -> Option<redis::Fault> {
         match self {
             Self::Embedded(_) => None,
-            Self::Redis(state) => state.fault().filter(|_| !state.admits_known_keys()),
+            Self::Redis(state) => state.decider.fault().filter(|_| !state.admits_known_keys()),
         }
     }
 
@@ -143,7 +143,7 @@ impl State {
     pub fn faults(&self) -> Vec<redis::Fault> {
         match self {
             Self::Embedded(_) => Vec::new(),
-            Self::Redis(state) => state.faults(),
+            Self::Redis(state) => state.decider.faults(),
         }
     }
 
