@@ -172,7 +172,8 @@ impl Metrics {
         self.show("state_connected", STATE_CONNECTED, None, is_connected);
     }
 
-    /// Shows what decisions of the state meet: `state_fault{fault}`, a series for each of these names. To be called once.
+    /// Shows what decisions of the state meet: `state_fault{fault}`, a series for each of these names. To be called
+    /// once.
     pub fn show_state_faults(
         &self,
         names: impl IntoIterator<Item = &'static str>,

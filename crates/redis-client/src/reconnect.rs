@@ -48,11 +48,12 @@ impl ServerLink {
             tracing::debug!(server = %self, "connected to Redis");
             self.connector.shared.topology_changed();
             let mut status = self.status.subscribe();
+            let unreachable = Fault::Unreachable;
             tokio::select! {
                 // An error: this link holds the sender, so waiting cannot fail.
                 _ = status.wait_for(|status| !matches!(status, LinkStatus::Up)) => {}
-                () = ended.notified() => self.mark_down(number, Fault::Unreachable, "the server closed the connection"),
-                () = self.wait_until_dead() => self.mark_down(number, Fault::Unreachable, "the server does not answer pings"),
+                () = ended.notified() => self.mark_down(number, unreachable, "the server closed the connection"),
+                () = self.wait_until_dead() => self.mark_down(number, unreachable, "the server does not answer pings"),
             }
             self.connector.shared.topology_changed();
         }

@@ -117,7 +117,7 @@ impl State {
     pub fn is_connected(&self) -> bool {
         match self {
             Self::Embedded(_) => true,
-            Self::Redis(state) => state.fault().is_none(),
+            Self::Redis(state) => state.decider.fault().is_none(),
         }
     }
 
@@ -156,7 +156,7 @@ impl State {
     pub fn fault(&self) -> Option<redis::Fault> {
         match self {
             Self::Embedded(_) => None,
-            Self::Redis(state) => state.fault().filter(|_| !state.admits_known_keys()),
+            Self::Redis(state) => state.decider.fault().filter(|_| !state.admits_known_keys()),
         }
     }
 
@@ -165,7 +165,7 @@ impl State {
     pub fn faults(&self) -> Vec<redis::Fault> {
         match self {
             Self::Embedded(_) => Vec::new(),
-            Self::Redis(state) => state.faults(),
+            Self::Redis(state) => state.decider.faults(),
         }
     }
 

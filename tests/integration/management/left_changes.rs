@@ -14,7 +14,7 @@ use platform::metrics::Metrics;
 use state::{Change, State};
 use uuid::Uuid;
 
-use super::{Fixture, OPERATOR, ORG, journal_settings};
+use super::{Fixture, OPERATOR, journal_settings};
 use crate::state_contract::redis::on_a_server;
 use crate::state_contract::runtime::{block_on, enter};
 

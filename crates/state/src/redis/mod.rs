@@ -129,7 +129,7 @@ const START_TIMEOUT: Duration = Duration::from_secs(2);
 pub struct Redis {
     client: RedisClient,
     pub(super) client_shared: Arc<ClientShared>,
-    decider: Decider,
+    pub(super) decider: Decider,
     slots: Arc<SlotLeases>,
     /// False for a command, which is registered nowhere.
     is_gateway: bool,
@@ -217,18 +217,8 @@ impl Redis {
         }
     }
 
-    /// The fault for which Redis decides nothing now, as decisions meet it; none while it does.
-    pub fn fault(&self) -> Option<Fault> {
-        self.decider.fault()
-    }
-
-    /// The faults that decisions meet now, also at some servers of a Cluster only.
-    pub fn faults(&self) -> Vec<Fault> {
-        self.decider.faults()
-    }
-
     /// Returns whether requests with known keys are admitted while Redis decides nothing.
-    pub fn admits_known_keys(&self) -> bool {
+    pub(super) fn admits_known_keys(&self) -> bool {
         matches!(self.transactions.shared.settings.on_unavailable, OnUnavailable::KnownKeys { .. })
     }
 

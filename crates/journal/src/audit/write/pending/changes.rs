@@ -19,7 +19,8 @@ impl PendingLines {
         Some(Arc::clone(self.changes.completion.get_or_insert_default()))
     }
 
-    /// Appends the outcome of a change by management; `None` when the change is not open, or the journal takes no lines.
+    /// Appends the outcome of a change by management; `None` when the change is not open, or the journal takes no
+    /// lines.
     pub(crate) fn append_change_outcome(&mut self, outcome: &OutcomeEvent) -> Option<Arc<BatchCompletion>> {
         self.mode.get().takes_lines().then_some(())?;
         self.end_use(outcome.id)?;
