@@ -12,7 +12,7 @@ use state::OrgPolicy;
 /// Adds what makes the policy of an organization what the file says.
 pub(super) fn plan(step: &mut Step, spec: &OrgSpec, org: Option<&Org>) {
     let present = org.map(|org| org.policy).unwrap_or_default();
-    let wanted = match spec.policy.apply_to(present) {
+    let wanted = match spec.policy.into_patch().apply_to(present) {
         Ok(wanted) => wanted,
         // Each value by itself was checked with the file.
         Err(error) => return step.conflict(&format!("with the policy that it has, {error}")),

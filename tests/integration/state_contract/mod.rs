@@ -30,6 +30,7 @@ mod cases_sessions;
 mod cases_tickets;
 mod cases_bounds;
 mod cases_federation;
+mod cases_standing;
 
 // Equality of the variants.
 mod same_trace;
@@ -202,6 +203,13 @@ macro_rules! contract {
                 exchange_by_a_rule_that_was_changed_is_refused,
                 exchanges_of_a_rule_are_bounded,
                 key_of_a_rule_leaves_the_lists_an_hour_after_its_end,
+            ],
+            cases_standing: [
+                last_administrator_stays_whatever_happens_at_once,
+                person_without_the_right_changes_nothing,
+                expiry_is_put_off_within_the_policy,
+                new_key_is_within_the_policy,
+                values_of_an_organizations_policy_change_one_by_one,
             ],
             cases_bounds: [
                 tokens_of_an_organization_are_bounded_at_once,

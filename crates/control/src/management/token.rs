@@ -4,7 +4,6 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::actor::is_admin;
 use super::{ApiKey, KeyActor};
 use domain::clock::{self, Micros};
 use domain::identity::OrgId;
@@ -93,7 +92,7 @@ impl TokenStatus {
             Self::Revoked
         } else if !token.is_live(now) {
             Self::Expired
-        } else if is_bounded && !administrator.is_some_and(|user| user.is_active() && is_admin(user)) {
+        } else if is_bounded && !administrator.is_some_and(|user| user.is_active() && user.is_admin()) {
             Self::CreatorNotAdmin
         } else {
             Self::Active

@@ -15,7 +15,7 @@ use domain::quota::Quota;
 use super::sql::{classify_error, execute, exists, integer, micros};
 use super::{
     federation, key_actors, key_creation, key_policies, management_tokens, org_rows, preconditions, services,
-    session_rows, tickets,
+    session_rows, standing, tickets,
 };
 
 /// Checks a change and writes it. After an error the caller rolls the savepoint back.
@@ -34,6 +34,7 @@ pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Resul
         }
         Change::UpdateKey { key, patch } => update_key(sql, *key, patch),
         Change::ByPerson { person, change } => {
+            standing::require_person(sql, *person, change)?;
             write(sql, change, bounds)?;
             key_creation::check(sql, *person, change, bounds)
         }
@@ -158,6 +159,10 @@ fn change_user(
 
 fn create_key(sql: &Connection, key: &Key, digest: &KeyDigest) -> Result<(), ChangeError> {
     require_user(sql, key.org, key.user)?;
+    if !key.session_quota_key {
+        let expires = key.policy.as_deref().and_then(|policy| policy.expires);
+        standing::read_org(sql, key.org)?.policy.check_new_key(expires, key.created)?;
+    }
     insert_key(sql, key, digest)
 }
 

@@ -15,6 +15,7 @@ use super::orgs::Orgs;
 use super::origin::Origin;
 use super::revocation_log::LogWriter;
 use super::sessions::Sessions;
+use super::standing::Standing;
 use super::tickets::Tickets;
 use super::token_grants::TokenGrants;
 use super::transactions::Transactions;
@@ -86,9 +87,24 @@ impl Changes<'_> {
                 Box::pin(self.write(made, Origin { grant, ..origin.within(change) }, is_retry)).await
             }
             Change::IfMatch { change, .. } if change.target().is_none() => Err(ChangeError::Stale.into()),
-            Change::ByPerson { change: made, .. }
-            | Change::ByFederation { change: made, .. }
-            | Change::IfMatch { change: made, .. } => Box::pin(self.write(made, origin.within(change), is_retry)).await,
+            Change::ByPerson { person, change: made } => {
+                let standing = match Standing::of_person(self.0, *person, made).await {
+                    // An earlier attempt may have made it: the person had the rights then.
+                    Err(CommitError::Final(_)) if is_retry => return Err(maybe_made()),
+                    standing => standing?,
+                };
+                let origin = Origin { standing: standing.as_ref(), ..origin.within(change) };
+                Box::pin(self.write(made, origin, is_retry)).await
+            }
+            Change::ByFederation { exchange, change: made } => {
+                let standing = match Standing::of_service(self.0, &exchange.rule).await {
+                    Err(CommitError::Final(_)) if is_retry => return Err(maybe_made()),
+                    standing => standing?,
+                };
+                let origin = Origin { standing: Some(&standing), ..origin.within(change) };
+                Box::pin(self.write(made, origin, is_retry)).await
+            }
+            Change::IfMatch { change: made, .. } => Box::pin(self.write(made, origin.within(change), is_retry)).await,
             Change::Once { request, change } => Box::pin(self.write_recorded(request, change, origin, is_retry)).await,
             Change::FederationRule(change) => FederationRules(self.0).change(change, origin, is_retry).await,
             Change::RevokeKey { key, at } => keys.revoke(*key, *at, origin).await,
@@ -130,6 +146,11 @@ impl Changes<'_> {
             made => made,
         }
     }
+}
+
+/// The result of a change that an earlier attempt may have made, and that may not be made any more.
+fn maybe_made() -> CommitError {
+    ChangeError::Unavailable(StorageError::Redis(Unavailable::TimedOut)).into()
 }
 
 /// The mark of a change. See [`Origin::mark`].

@@ -13,7 +13,7 @@
 //!
 //! ```text
 //! change > token_grants > management_tokens; key_updates > keys > key_list, federation, key_actors, digest_claims,
-//!        > users > user_index > orgs > origin > idempotency > transactions > transaction; sessions > session_index;
+//!        > origin > standing > users > user_index > orgs > idempotency > transactions > transaction; sessions > session_index;
 //!        tickets; revocation_log
 //! ```
 
@@ -27,6 +27,7 @@ mod digest_claims;
 mod key_list;
 mod federation;
 mod key_actors;
+mod standing;
 mod origin;
 mod idempotency;
 mod keys;

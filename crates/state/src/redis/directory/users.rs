@@ -31,6 +31,8 @@ enum NewUserCheck {
     OrgExists,
     EmailFree,
     IdFree,
+    /// The responsible person of a service exists.
+    PersonExists(UserId),
 }
 
 /// Users, over the transactions of one thread.
@@ -54,6 +56,10 @@ impl Users<'_> {
         transaction.check(Check::Present(org), NewUserCheck::OrgExists);
         transaction.check(Check::NoField(emails, &user.email), NewUserCheck::EmailFree);
         transaction.check(Check::Absent(record), NewUserCheck::IdFree);
+        if let Some(responsible) = user.responsible {
+            let person = transaction.record(names.user(tag, responsible));
+            transaction.check(Check::NoField(person, "removed"), NewUserCheck::PersonExists(responsible));
+        }
         transaction.hset(record, &user_fields(user));
         transaction.hset_field(record, "version", &new_version()?);
         if user.removed.is_none() {
@@ -72,11 +78,12 @@ impl Users<'_> {
                 self.change(&self.require(tag, user.org, user.id).await?, Origin::default(), |_, _| ()).await
             }
             CommitResult::Failed(NewUserCheck::IdFree) => Err(ChangeError::Taken("id").into()),
+            CommitResult::Failed(NewUserCheck::PersonExists(person)) => Err(ChangeError::NoUser(person).into()),
         }
     }
 
     /// Changes a user that is not removed. What is a service and what a person never changes, so that the checks hold
-    /// for the write.
+    /// for the write; it requires that the responsible person is not removed.
     pub(super) async fn update(
         self,
         org: OrgId,
@@ -96,7 +103,7 @@ impl Users<'_> {
         if let Some(voucher) = permitted.as_ref().and_then(|permitted| permitted.vouched_by.as_ref()) {
             UserIndex(self.0).add_person(org, user, voucher).await?;
         }
-        let write = |transaction: &mut Transaction<_>, record| {
+        let write = |transaction: &mut Transaction<CommitError>, record| {
             transaction.allow_oom();
             if let Some(permitted) = permitted {
                 write_permitted(transaction, record, permitted);
@@ -110,6 +117,8 @@ impl Users<'_> {
                 }
             }
             if let Some(responsible) = responsible {
+                let person = transaction.record(self.0.shared.names.user(tag, *responsible));
+                transaction.check(Check::NoField(person, "removed"), ChangeError::NoUser(*responsible).into());
                 transaction.hset_field(record, "responsible", &responsible.to_string());
             }
         };
@@ -146,7 +155,12 @@ impl Users<'_> {
     }
 
     /// A user of the organization, also one that was removed.
-    async fn find_stored(self, tag: OrgTag, org: OrgId, user: UserId) -> Result<Option<StoredUser>, CommandError> {
+    pub(super) async fn find_stored(
+        self,
+        tag: OrgTag,
+        org: OrgId,
+        user: UserId,
+    ) -> Result<Option<StoredUser>, CommandError> {
         let fields = self.0.read_fields(&self.0.shared.names.user(tag, user)).await?;
         let stored = fields.map(|fields| fields.user()).transpose()?;
         Ok(stored.filter(|stored| stored.user.org == org))
