@@ -61,7 +61,7 @@ pub use idempotency::{IdempotencyPlace, IdempotencyRecord, IdempotentRequest};
 pub use key_actors::{ActorName, KeyActors, KeyEvent};
 pub use last_rotation::LastRotation;
 pub use listing::{InvalidPosition, KeyList, KeyPosition, Position, SessionList, SessionPosition};
-pub use management_tokens::{MAX_TOKENS, TokenPosition};
+pub use management_tokens::{MAX_TOKENS, TokenPosition, descendants};
 pub use org_policy::{InvalidPolicy, OrgPolicy, OrgPolicyPatch, TooLate, UnusedKeys};
 pub use patches::{KeyPatch, OrgPatch, Permitted, PolicyChange, UserPatch};
 pub use policy_scope::PolicyScope;

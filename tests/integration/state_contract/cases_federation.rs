@@ -40,6 +40,7 @@ fn rule_of(fixture: &Fixture, user: UserId, name: &str) -> FederationRule {
         max: HOUR,
         tags: BTreeMap::new(),
         created: clock::now(),
+        created_by: None,
     }
 }
 

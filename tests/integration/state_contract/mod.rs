@@ -212,6 +212,7 @@ macro_rules! contract {
                 values_of_an_organizations_policy_change_one_by_one,
             ],
             cases_bounds: [
+                descendants_of_a_token_are_revoked_with_it,
                 tokens_of_an_organization_are_bounded_at_once,
                 keys_of_a_person_are_bounded_at_once,
                 creations_and_rotations_of_a_person_share_a_bucket,

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ApiKey, KeyActor};
+use super::{ApiKey, Descendants, KeyActor};
 use domain::clock::{self, Micros};
 use domain::identity::OrgId;
 use domain::key::policy::Network;
@@ -39,6 +39,9 @@ pub struct Token {
     /// Time of its revocation.
     #[serde(with = "clock::rfc3339::option")]
     pub revoked: Option<Micros>,
+    /// What it has made; in the answer of its revocation alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub descendants: Option<Descendants>,
 }
 
 /// Status of a management token: active, or the first reason to refuse it.
@@ -79,6 +82,7 @@ impl Token {
             created_by,
             expires: token.expires,
             revoked: token.revoked,
+            descendants: None,
         }
     }
 }

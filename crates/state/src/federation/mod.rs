@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::duration_text;
+use super::{ActorName, duration_text};
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, Permission, UserId};
 use domain::key::policy::{KeyPolicy, MAX_TAGS};
@@ -82,6 +82,9 @@ pub struct FederationRule {
     /// Time of creation.
     #[serde(with = "clock::rfc3339")]
     pub created: Micros,
+    /// Actor who created it; none when it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_by: Option<ActorName>,
 }
 
 /// An exchange of a token for a key, as the state checks and remembers it.
@@ -265,6 +268,7 @@ mod tests {
             max: Duration::from_secs(3600),
             tags: BTreeMap::new(),
             created: Micros(7),
+            created_by: None,
         }
     }
 

@@ -113,8 +113,8 @@ impl Changes<'_> {
             Change::ChooseOrg { session, org } => sessions.choose_org(*session, *org).await,
             Change::EndSession { session } => sessions.end(*session).await,
             Change::EndMembership { session, org } => sessions.end_membership(*session, *org).await,
-            Change::CreateToken(token) => ManagementTokens(self.0).create(token, origin, is_retry).await,
-            Change::RevokeToken { token, at } => TokenGrants(self.0).revoke_token(*token, *at, origin).await,
+            Change::CreateToken(token) => ManagementTokens(self.0).create_in_room(token, origin, is_retry).await,
+            Change::RevokeToken { token, at } => TokenGrants(self.0).revoke_with_descendants(*token, *at, origin).await,
             Change::PutTicket { digest, content, expires, .. } => Tickets(self.0).put(digest, content, *expires).await,
         }
     }

@@ -1,14 +1,16 @@
 //! Management tokens: records in one hash, by id, with a sorted set of the times at which they expire.
 
+use std::collections::BTreeSet;
+
 use redis::cmd;
 
 use super::check::Check;
 use super::commit_error::CommitError;
 use super::origin::Origin;
 use super::transaction::{Record, Transaction};
-use super::transactions::Transactions;
+use super::transactions::{Transactions, parse_ids};
 use crate::ChangeError;
-use crate::management_tokens::{MAX_TOKENS, MAX_TOKENS_OF_ORG};
+use crate::management_tokens::{MAX_TOKENS, MAX_TOKENS_OF_ORG, earliest_revoked};
 use domain::clock::Micros;
 use domain::management_token::{ManagementToken, TokenId};
 use redis_client::CommandError;
@@ -39,13 +41,53 @@ impl ManagementTokens<'_> {
         records.iter().map(|record| parse(record)).collect()
     }
 
-    /// Creates a token, and removes some that have expired.
-    pub(super) async fn create(
+    /// Creates a token. Where there is no room, the records of revoked tokens give way to it.
+    pub(super) async fn create_in_room(
         self,
         token: &ManagementToken,
         origin: Origin<'_>,
         is_retry: bool,
     ) -> Result<u32, CommitError> {
+        match self.create(token, origin, is_retry).await {
+            Err(CommitError::Final(ChangeError::TooManyTokens(limit))) if self.make_room(token, limit).await? => {
+                Err(CommitError::Conflict)
+            }
+            created => created,
+        }
+    }
+
+    /// Takes revoked tokens out of the count whose bound is reached: all of the organization out of that of its tokens,
+    /// where their records stay; else the record that was revoked first. Returns false when there is none.
+    async fn make_room(self, token: &ManagementToken, limit: u32) -> Result<bool, CommitError> {
+        let mut tokens = self.list().await?;
+        tokens.retain(|other| other.revoked.is_some());
+        let mut transaction = self.0.transaction::<CommitError>();
+        if let Some(of_org) = self.ends_of_org(&mut transaction, token).filter(|_| limit == MAX_TOKENS_OF_ORG) {
+            let counted = self.counted(token).await?;
+            tokens.retain(|other| other.org == token.org && counted.contains(&other.id));
+            tokens.iter().for_each(|other| transaction.zrem(of_org, other.id.as_str()));
+        } else {
+            let oldest = earliest_revoked(&tokens).cloned();
+            tokens = oldest.into_iter().collect();
+            let [records, ends] = self.records(&mut transaction);
+            for oldest in &tokens {
+                transaction.hdel(records, &[oldest.id.as_str()]);
+                transaction.zrem(ends, oldest.id.as_str());
+            }
+        }
+        self.0.commit_without_replicas(transaction).await?.into_replicas()?;
+        Ok(!tokens.is_empty())
+    }
+
+    /// The tokens that count in the bound of the organization of a token.
+    async fn counted(self, token: &ManagementToken) -> Result<BTreeSet<TokenId>, CommandError> {
+        let Some(org) = token.org else { return Ok(BTreeSet::new()) };
+        let read = cmd("ZRANGE").arg(self.0.shared.names.management_token_ends_of(org)).arg(0).arg(-1).to_owned();
+        Ok(parse_ids(self.0.client.query(&read).await?)?.into_iter().collect())
+    }
+
+    /// Creates a token, and removes some that have expired.
+    async fn create(self, token: &ManagementToken, origin: Origin<'_>, is_retry: bool) -> Result<u32, CommitError> {
         let id = token.id.as_str();
         let json = token_json(token);
         let mut transaction = self.0.transaction();

@@ -10,6 +10,8 @@
 //!   grant in each, also one that is still to be written. Then it is acknowledged.
 //! - Grants expire a while after their token does.
 
+use std::collections::BTreeSet;
+
 use redis::cmd;
 
 use super::check::Check;
@@ -18,7 +20,7 @@ use super::idempotency::IdempotencyRecords;
 use super::management_tokens::ManagementTokens;
 use super::origin::{GRANT_FIELD, Grant, LIVE_GRANT, Origin};
 use super::transactions::Transactions;
-use crate::{ActorName, Change, ChangeError, IdempotencyPlace};
+use crate::{ActorName, Change, ChangeError, IdempotencyPlace, descendants};
 use domain::clock::Micros;
 use domain::key::OrgTag;
 use domain::management_token::{ManagementToken, TokenId};
@@ -78,6 +80,33 @@ impl TokenGrants<'_> {
         transaction.hset_field(grant, GRANT_FIELD, LIVE_GRANT);
         transaction.pexpireat(grant, expiry);
         self.0.commit(transaction).await?.into_replicas().map(drop)
+    }
+
+    /// Revokes a token and its descendants. A revoked token creates none, so the list that is read after its revocation
+    /// has all that it has made.
+    pub(super) async fn revoke_with_descendants(
+        self,
+        id: TokenId,
+        at: Micros,
+        origin: Origin<'_>,
+    ) -> Result<u32, CommitError> {
+        let mut replicas = self.revoke_token(id, at, origin).await?;
+        let mut ended = BTreeSet::new();
+        loop {
+            let found = descendants(&ManagementTokens(self.0).list().await?, id);
+            let left: Vec<TokenId> = found.difference(&ended).copied().collect();
+            if left.is_empty() {
+                return Ok(replicas);
+            }
+            for token in left {
+                ended.insert(token);
+                match self.revoke_token(token, at, Origin::default()).await {
+                    // Expired, and removed meanwhile.
+                    Err(CommitError::Final(ChangeError::NoToken(_))) => {}
+                    reached => replicas = replicas.min(reached?),
+                }
+            }
+        }
     }
 
     /// Revokes a token, and takes all its grants away.
