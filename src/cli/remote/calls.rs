@@ -1,7 +1,8 @@
 //! The calls of the management API that perform the operations of commands, as one table.
 //!
-//! An operation's members fill the braces of the path; the others are the query of a `GET` or `DELETE`, else the body. Some are
-//! renamed for that. An operation that has no call has the reason, which a command says and `docs/remote.md` has.
+//! An operation's members fill the braces of the path; the others are the query of a `GET` or `DELETE`, else the
+//! body. Some are renamed for that. An operation that has no call has the reason, which a command says and
+//! `docs/remote.md` has.
 
 use anyhow::{Context as _, anyhow};
 use http::Method;

@@ -151,7 +151,7 @@ fn in_days(days: u64) -> String {
     clock::now().after(std::time::Duration::from_secs(days * 24 * 3600)).to_string()
 }
 
-/// What a leaked token has made is named when it is revoked, and ends with `with_descendants`; its tokens end anyway.
+/// Descendants of a leaked token are named when it is revoked, and end with `with_descendants`; its tokens end anyway.
 #[test]
 fn revocation_names_and_ends_descendants() {
     for setup in Setup::both() {
@@ -178,7 +178,8 @@ fn revocation_names_and_ends_descendants() {
         let path = format!("/tokens/{}", leaked.id);
         let own = leaked.delete(&format!("{path}?with_descendants=true"));
         assert_eq!(own.code(), "missing_scope", "no scope to revoke keys");
-        let named = |ended: bool| json!({ "tokens": [id], "federation_rules": ["acme/backdoor"], "keys": [key], "ended": ended });
+        let rules = ["acme/backdoor"];
+        let named = |ended| json!({ "tokens": [id], "federation_rules": rules, "keys": [key], "ended": ended });
         assert_eq!(root.delete(&path).json()["descendants"], named(false));
         assert_eq!([leaked.get("/tokens").status, child.get("/tokens").status], [401, 401]);
         let status = |key: &str| root.get(&format!("/keys/{key}")).json()["status"].clone();

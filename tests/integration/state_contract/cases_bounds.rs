@@ -9,12 +9,14 @@ use domain::management_token::{ManagementToken, TokenId};
 use domain::quota::Quota;
 use domain::refusal::Refusal;
 use futures_util::future::join_all;
-use state::{ActorName, Bounds, Change, ChangeError, Decision, LastRotation, Membership, Session, State};
+use state::{ADMIN, ActorName, Bounds, Change, ChangeError, Decision, LastRotation, Membership, Session, State};
 
 use crate::migration::records::new_token;
 
 use super::cases_sessions::{create, end, new_session};
-use super::fixture::{Fixture, HeldKey, decide, fixture_with_key, new_fixture, new_key, new_user, refuse, revoke};
+use super::fixture::{
+    Fixture, HeldKey, decide, fixture_with_key, new_fixture, new_key, new_user, permission, refuse, revoke,
+};
 
 const HOUR: Duration = Duration::from_secs(3600);
 /// A bucket that binds in none of the cases that count keys.
@@ -137,6 +139,7 @@ pub(super) async fn creations_and_rotations_of_a_person_share_a_bucket(state: &S
     assert_eq!(state.key_of(&digest).await.unwrap(), None, "a refused rotation leaves nothing behind");
     // Another person of the organization has a bucket of its own, and the operator none.
     let other = fixture.user(state, "bob@example.com").await;
+    state.change(Change::permit_user(fixture.org, other, vec![permission(ADMIN)], None)).await.unwrap();
     by_person(state, other, rotation()).await.unwrap();
     state.change(rotation()).await.unwrap();
 }

@@ -46,7 +46,7 @@ pub(super) async fn last_administrator_stays_whatever_happens_at_once(state: &St
     }
 }
 
-/// Whoever is suspended, withdrawn, removed or an administrator no longer when the change is made does not make it.
+/// A person who is suspended, or an administrator no longer, when the change is made does not make it.
 pub(super) async fn person_without_the_right_changes_nothing(state: &State) {
     let (fixture, key) = fixture_with_key(state).await;
     let ada = admin(state, &fixture, "ada@example.com").await;

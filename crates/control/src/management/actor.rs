@@ -146,7 +146,8 @@ impl Actor {
         }
     }
 
-    /// The user by whose rights it changes keys and users, and whose bounds a new key counts in: a signed-in user, or the administrator of a token.
+    /// The user by whose rights it changes keys and users, and whose bounds a new key counts in: a signed-in user, or
+    /// the administrator of a token.
     pub(super) fn bounded_user(&self) -> Option<UserId> {
         match self {
             Self::User(user) => Some(user.user.id),

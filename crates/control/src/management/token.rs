@@ -39,7 +39,7 @@ pub struct Token {
     /// Time of its revocation.
     #[serde(with = "clock::rfc3339::option")]
     pub revoked: Option<Micros>,
-    /// What it has made; in the answer of its revocation alone.
+    /// Descendants; in the answer of its revocation alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub descendants: Option<Descendants>,
 }

@@ -74,8 +74,7 @@ pub(super) fn create_user(sql: &Connection, user: &User) -> Result<(), ChangeErr
     let times = [user.removed, user.withdrawn, user.suspended];
     let [removed, withdrawn, suspended] = times.map(|at| at.map(|at| integer(at.0)));
     let (provider, person) = voucher_columns(user.vouched_by.as_ref());
-    let id = user.id.to_string();
-    let org = user.org.to_string();
+    let [id, org] = [user.id.to_string(), user.org.to_string()];
     let permissions = permissions_column(&user.permissions);
     execute(
         sql,
@@ -159,10 +158,7 @@ fn change_user(
 
 fn create_key(sql: &Connection, key: &Key, digest: &KeyDigest) -> Result<(), ChangeError> {
     require_user(sql, key.org, key.user)?;
-    if !key.session_quota_key {
-        let expires = key.policy.as_deref().and_then(|policy| policy.expires);
-        standing::read_org(sql, key.org)?.policy.check_new_key(expires, key.created)?;
-    }
+    standing::require_expiry(sql, key)?;
     insert_key(sql, key, digest)
 }
 

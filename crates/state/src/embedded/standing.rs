@@ -46,12 +46,22 @@ pub(super) fn require_service(sql: &Connection, org: OrgId, service: UserId) -> 
     check_service(service, found.as_ref(), &read_org(sql, org)?)
 }
 
+/// Requires that a new key expires within the policy of its organization. A session quota key never expires.
+pub(super) fn require_expiry(sql: &Connection, key: &Key) -> Result<(), ChangeError> {
+    if key.session_quota_key {
+        return Ok(());
+    }
+    let expires = key.policy.as_deref().and_then(|policy| policy.expires);
+    Ok(read_org(sql, key.org)?.policy.check_new_key(expires, key.created)?)
+}
+
 /// The policy of a key's organization.
 pub(super) fn policy_of(sql: &Connection, key: KeyId) -> Result<OrgPolicy, ChangeError> {
     let key = load::read_key(sql, key).map_err(classify_error)?.ok_or(ChangeError::NoKey(key))?;
     Ok(read_org(sql, key.org)?.policy)
 }
 
+/// An organization that exists.
 pub(super) fn read_org(sql: &Connection, org: OrgId) -> Result<Org, ChangeError> {
     load::read_org(sql, org).map_err(classify_error)?.ok_or(ChangeError::NoOrg(org))
 }

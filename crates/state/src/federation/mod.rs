@@ -216,8 +216,8 @@ impl FederationRule {
         }
     }
 
-    /// Returns whether the issuer is one of GitHub, of any enterprise or server: each repository may compose its subject
-    /// of other claims, such as `ref:refs/heads/main`.
+    /// Returns whether the issuer is one of GitHub, of any enterprise or server: each repository may compose its
+    /// subject of other claims, such as `ref:refs/heads/main`.
     fn has_composed_subjects(&self) -> bool {
         self.issuer.contains("//token.actions.githubusercontent.com") || self.issuer.ends_with("/_services/token")
     }

@@ -15,7 +15,7 @@ use super::orgs::Orgs;
 use super::origin::Origin;
 use super::revocation_log::LogWriter;
 use super::sessions::Sessions;
-use super::standing::Standing;
+use super::standings::Standings;
 use super::tickets::Tickets;
 use super::token_grants::TokenGrants;
 use super::transactions::Transactions;
@@ -87,22 +87,8 @@ impl Changes<'_> {
                 Box::pin(self.write(made, Origin { grant, ..origin.within(change) }, is_retry)).await
             }
             Change::IfMatch { change, .. } if change.target().is_none() => Err(ChangeError::Stale.into()),
-            Change::ByPerson { person, change: made } => {
-                let standing = match Standing::of_person(self.0, *person, made).await {
-                    // An earlier attempt may have made it: the person had the rights then.
-                    Err(CommitError::Final(_)) if is_retry => return Err(maybe_made()),
-                    standing => standing?,
-                };
-                let origin = Origin { standing: standing.as_ref(), ..origin.within(change) };
-                Box::pin(self.write(made, origin, is_retry)).await
-            }
-            Change::ByFederation { exchange, change: made } => {
-                let standing = match Standing::of_service(self.0, &exchange.rule).await {
-                    Err(CommitError::Final(_)) if is_retry => return Err(maybe_made()),
-                    standing => standing?,
-                };
-                let origin = Origin { standing: Some(&standing), ..origin.within(change) };
-                Box::pin(self.write(made, origin, is_retry)).await
+            Change::ByPerson { .. } | Change::ByFederation { .. } => {
+                Box::pin(self.write_with_standing(change, origin, is_retry)).await
             }
             Change::IfMatch { change: made, .. } => Box::pin(self.write(made, origin.within(change), is_retry)).await,
             Change::Once { request, change } => Box::pin(self.write_recorded(request, change, origin, is_retry)).await,
@@ -117,6 +103,30 @@ impl Changes<'_> {
             Change::RevokeToken { token, at } => TokenGrants(self.0).revoke_with_descendants(*token, *at, origin).await,
             Change::PutTicket { digest, content, expires, .. } => Tickets(self.0).put(digest, content, *expires).await,
         }
+    }
+
+    /// Writes the change of a person or of an exchange, with their standing at this moment.
+    async fn write_with_standing(
+        self,
+        change: &Change,
+        origin: Origin<'_>,
+        is_retry: bool,
+    ) -> Result<u32, CommitError> {
+        let standings = Standings(self.0);
+        let (made, standing) = match change {
+            Change::ByPerson { person, change } => (change, standings.of_person(*person, change).await),
+            Change::ByFederation { exchange, change } => (change, standings.of_service(&exchange.rule).await.map(Some)),
+            _ => unreachable!("the caller has one of these"),
+        };
+        let standing = match standing {
+            // An earlier attempt may have made it, while there was the right to.
+            Err(CommitError::Final(_)) if is_retry => {
+                return Err(ChangeError::Unavailable(StorageError::Redis(Unavailable::TimedOut)).into());
+            }
+            standing => standing?,
+        };
+        let origin = Origin { standing: standing.as_ref(), ..origin.within(change) };
+        self.write(made, origin, is_retry).await
     }
 
     /// Makes the change of a request with an idempotency key, with the record of the request.
@@ -146,11 +156,6 @@ impl Changes<'_> {
             made => made,
         }
     }
-}
-
-/// The result of a change that an earlier attempt may have made, and that may not be made any more.
-fn maybe_made() -> CommitError {
-    ChangeError::Unavailable(StorageError::Redis(Unavailable::TimedOut)).into()
 }
 
 /// The mark of a change. See [`Origin::mark`].

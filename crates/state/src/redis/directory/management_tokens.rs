@@ -11,7 +11,7 @@ use super::transaction::{Record, Transaction};
 use super::transactions::{Transactions, parse_ids};
 use crate::ChangeError;
 use crate::management_tokens::{MAX_TOKENS, MAX_TOKENS_OF_ORG, earliest_revoked};
-use domain::clock::Micros;
+use domain::clock::{self, Micros};
 use domain::management_token::{ManagementToken, TokenId};
 use redis_client::CommandError;
 
@@ -56,27 +56,39 @@ impl ManagementTokens<'_> {
         }
     }
 
-    /// Takes revoked tokens out of the count whose bound is reached: all of the organization out of that of its tokens,
-    /// where their records stay; else the record that was revoked first. Returns false when there is none.
+    /// Makes room where a bound is reached: in that of an organization, tokens that are not live are counted no longer,
+    /// and their records stay; else the record that was revoked first is removed. Returns whether there is room now.
     async fn make_room(self, token: &ManagementToken, limit: u32) -> Result<bool, CommitError> {
-        let mut tokens = self.list().await?;
-        tokens.retain(|other| other.revoked.is_some());
+        // Before the records: a token that is counted has one.
+        let counted = self.counted(token).await?;
+        let now = clock::now();
+        let tokens = self.list().await?;
         let mut transaction = self.0.transaction::<CommitError>();
-        if let Some(of_org) = self.ends_of_org(&mut transaction, token).filter(|_| limit == MAX_TOKENS_OF_ORG) {
-            let counted = self.counted(token).await?;
-            tokens.retain(|other| other.org == token.org && counted.contains(&other.id));
-            tokens.iter().for_each(|other| transaction.zrem(of_org, other.id.as_str()));
-        } else {
-            let oldest = earliest_revoked(&tokens).cloned();
-            tokens = oldest.into_iter().collect();
-            let [records, ends] = self.records(&mut transaction);
-            for oldest in &tokens {
-                transaction.hdel(records, &[oldest.id.as_str()]);
-                transaction.zrem(ends, oldest.id.as_str());
+        let used = if limit == MAX_TOKENS_OF_ORG {
+            let live = tokens.iter().filter(|other| other.org == token.org && other.is_live(now));
+            let live: BTreeSet<TokenId> = live.map(|other| other.id).collect();
+            let of_org = self.ends_of_org(&mut transaction, token);
+            for (of_org, gone) in
+                of_org.into_iter().flat_map(|of_org| counted.difference(&live).map(move |id| (of_org, id)))
+            {
+                transaction.zrem(of_org, gone.as_str());
             }
+            live.len()
+        } else {
+            let oldest = earliest_revoked(&tokens).filter(|_| tokens.len() >= limit as usize);
+            let [records, ends] = self.records(&mut transaction);
+            if let Some(oldest) = oldest {
+                let of_org = self.ends_of_org(&mut transaction, oldest);
+                transaction.hdel(records, &[oldest.id.as_str()]);
+                [Some(ends), of_org].into_iter().flatten().for_each(|ends| transaction.zrem(ends, oldest.id.as_str()));
+            }
+            tokens.len() - usize::from(oldest.is_some())
+        };
+        if !transaction.is_empty() {
+            self.0.commit_without_replicas(transaction).await?.into_replicas()?;
         }
-        self.0.commit_without_replicas(transaction).await?.into_replicas()?;
-        Ok(!tokens.is_empty())
+        // Others may have made the room, or taken it.
+        Ok(used < limit as usize)
     }
 
     /// The tokens that count in the bound of the organization of a token.

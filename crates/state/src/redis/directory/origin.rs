@@ -78,9 +78,9 @@ impl Origin<'_> {
         if self.etag.is_some() { Ok(self.mark.to_owned()) } else { new_version() }
     }
 
-    /// Has a transaction require the grant of the program's token and the standing of the person, and record the request, if the change is for one;
-    /// that requires that this was not done before. To be called before any other check: a repeated request finds its
-    /// own change, whatever else is refused by then.
+    /// Has a transaction require the grant of the program's token and the standing of the person, and record the
+    /// request, if the change is for one; that requires that this was not done before. To be called before any other
+    /// check: a repeated request finds its own change, whatever else is refused by then.
     pub(super) fn write_record<F>(
         self,
         transaction: &mut Transaction<F>,

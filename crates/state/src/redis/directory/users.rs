@@ -42,9 +42,7 @@ pub(crate) struct Users<'a>(pub(crate) &'a Transactions);
 impl Users<'_> {
     pub(super) async fn create(self, user: &User, origin: Origin<'_>) -> Result<u32, CommitError> {
         let tag = Orgs(self.0).require_tag(user.org).await?;
-        if let Some(responsible) = user.responsible {
-            self.require_person(tag, user.org, responsible).await?;
-        }
+        self.require_responsible(tag, user).await?;
         // Before the record, so that there is no user whom a sign-in does not find.
         UserIndex(self.0).add(user).await?;
         let names = &self.0.shared.names;
@@ -56,9 +54,9 @@ impl Users<'_> {
         transaction.check(Check::Present(org), NewUserCheck::OrgExists);
         transaction.check(Check::NoField(emails, &user.email), NewUserCheck::EmailFree);
         transaction.check(Check::Absent(record), NewUserCheck::IdFree);
-        if let Some(responsible) = user.responsible {
-            let person = transaction.record(names.user(tag, responsible));
-            transaction.check(Check::NoField(person, "removed"), NewUserCheck::PersonExists(responsible));
+        if let Some(person) = user.responsible {
+            let record = transaction.record(names.user(tag, person));
+            transaction.check(Check::NoField(record, "removed"), NewUserCheck::PersonExists(person));
         }
         transaction.hset(record, &user_fields(user));
         transaction.hset_field(record, "version", &new_version()?);
@@ -140,6 +138,12 @@ impl Users<'_> {
             transaction.hset_field(record, "withdrawn", &at.0.to_string());
         };
         self.change(&stored, origin, write).await
+    }
+
+    /// Requires that the responsible person of a service, if it is one, may be so.
+    async fn require_responsible(self, tag: OrgTag, user: &User) -> Result<(), CommitError> {
+        let Some(person) = user.responsible else { return Ok(()) };
+        self.require_person(tag, user.org, person).await
     }
 
     /// Requires a person of the organization who is not removed.
