@@ -10,7 +10,7 @@ use super::output::{line, note, or_dash, seconds, word};
 use super::show::time;
 use super::{CliError, RemoteCommand, list};
 use ::control::admin::Operation;
-use ::control::management::{NewToken, Token, TokenSettings};
+use ::control::management::{Descendants, NewToken, Token, TokenSettings};
 use domain::clock::Micros;
 use domain::key::policy::Network;
 use domain::management_token::{TokenId, TokenScope};
@@ -44,10 +44,13 @@ pub(super) enum Command {
         #[arg(long)]
         org: Option<String>,
     },
-    /// Revoke a token, on all gateways at once
+    /// Revoke a token and the tokens that it made, on all gateways at once
     Revoke {
         /// Token id: the ten characters after `kgm_`, as shown by `keygate token list`
         token: TokenId,
+        /// Also revoke the keys and remove the federation rules that it made; the tokens that it made end anyway
+        #[arg(long)]
+        with_descendants: bool,
     },
 }
 
@@ -65,7 +68,7 @@ fn operation(command: Command) -> Operation {
             Operation::CreateToken { settings: Box::new(settings) }
         }
         Command::List { org } => Operation::list_tokens(org),
-        Command::Revoke { token } => Operation::RevokeToken { token },
+        Command::Revoke { token, with_descendants } => Operation::RevokeToken { token, with_descendants },
     }
 }
 
@@ -79,7 +82,7 @@ pub(super) fn show_new(new: &NewToken) -> io::Result<()> {
 
 /// The fields of a token.
 pub(super) fn token_fields(token: &Token) -> Vec<(&'static str, String)> {
-    vec![
+    let mut fields = vec![
         ("id", token.id.to_string()),
         ("name", token.name.clone()),
         ("organization", org(token)),
@@ -91,6 +94,19 @@ pub(super) fn token_fields(token: &Token) -> Vec<(&'static str, String)> {
         ("by", token.created_by.label()),
         ("expires", seconds(token.expires)),
         ("revoked", time(token.revoked)),
+    ];
+    fields.extend(token.descendants.iter().flat_map(descendant_fields));
+    fields
+}
+
+/// The fields of what a token has made.
+fn descendant_fields(made: &Descendants) -> [(&'static str, String); 3] {
+    let ids = |texts: Vec<String>| or_dash(Some(texts.join(" ")).filter(|text| !text.is_empty()));
+    let names = if made.ended { ["rules removed", "keys revoked"] } else { ["rules in force", "keys in force"] };
+    [
+        ("tokens revoked", ids(made.tokens.iter().map(TokenId::to_string).collect())),
+        (names[0], ids(made.federation_rules.clone())),
+        (names[1], ids(made.keys.iter().map(|key| key.to_string()).collect())),
     ]
 }
 

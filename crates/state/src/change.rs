@@ -58,7 +58,7 @@ pub enum Change {
         /// Time of removal.
         at: Micros,
     },
-    /// Creates a key.
+    /// Creates a key, which expires no later than the policy of its organization allows.
     CreateKey {
         /// Its record.
         key: Key,
@@ -92,11 +92,12 @@ pub enum Change {
         /// The fields to change.
         patch: KeyPatch,
     },
-    /// Creates or rotates a key for a person: bound by [`super::Bounds`], in the transaction that makes the change.
+    /// Changes a key or a user by the rights of a person, and creates or rotates a key within [`super::Bounds`]: all of
+    /// it is checked in the transaction that makes the change. See [`Change::by_person`].
     ByPerson {
         /// The person, who may create a key for another user. The token is taken from this person's bucket.
         person: UserId,
-        /// [`Change::CreateKey`] or [`Change::RotateKey`].
+        /// The change.
         change: Box<Change>,
     },
     /// Changes a key, and records who does. See [`Change::by`].
@@ -159,8 +160,8 @@ pub enum Change {
     },
     /// Creates a management token.
     CreateToken(Box<ManagementToken>),
-    /// Revokes a management token, for every call that begins afterwards. Revoking twice is no error; the first time
-    /// stands.
+    /// Revokes a management token and its [`super::descendants`], for every call that begins afterwards. Revoking twice
+    /// is no error; the first time stands.
     RevokeToken {
         /// The token.
         token: TokenId,

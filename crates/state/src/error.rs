@@ -1,6 +1,6 @@
 //! Errors of the state.
 
-use super::IdempotencyRecord;
+use super::{IdempotencyRecord, InvalidPolicy, TooLate};
 use domain::clock::Micros;
 use domain::counted::counted;
 use domain::identity::{OrgId, SessionId, UserId};
@@ -99,6 +99,18 @@ pub enum ChangeError {
         /// Time of its last rotation.
         rotated: Option<Micros>,
     },
+    /// The person by whose rights the change would be made may not make it, or the service of an exchange is suspended.
+    #[error("user {0} may not make this change")]
+    NotAllowed(UserId),
+    /// The change would leave the organization without an administrator who may act.
+    #[error("user {0} is the last administrator of the organization")]
+    LastAdmin(UserId),
+    /// The expiry of the key would be later than the policy of its organization allows.
+    #[error(transparent)]
+    TooLate(#[from] TooLate),
+    /// The policy that the organization would have is not valid.
+    #[error(transparent)]
+    InvalidOrgPolicy(#[from] InvalidPolicy),
     /// Another record has this name, email, tag, id or digest already; the text says which of them.
     #[error("{0} is already in use")]
     Taken(&'static str),

@@ -22,7 +22,7 @@ const TOKEN_PREFIX: &str = "token:";
 
 /// Actor of a change, by the name that the audit has: `unix:ada(1000)`, `token:ID` of a program, or the id of a user
 /// with a session.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct ActorName(String);
 

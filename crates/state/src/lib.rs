@@ -23,6 +23,7 @@ mod decision;
 mod records;
 mod org_policy;
 mod policy_scope;
+mod standing;
 pub mod federation;
 pub mod duration_text;
 mod dispatch;
@@ -64,14 +65,15 @@ pub use identity::{Discontinuity, StateId, StateIdentity};
 pub use key_actors::{ActorName, KeyActors, KeyEvent};
 pub use last_rotation::LastRotation;
 pub use listing::{InvalidPosition, KeyList, KeyPosition, Position, SessionList, SessionPosition};
-pub use management_tokens::{MAX_TOKENS, TokenPosition};
-pub use org_policy::{InvalidPolicy, OrgPolicy, TooLate, UnusedKeys};
+pub use management_tokens::{MAX_TOKENS, TokenPosition, descendants};
+pub use org_policy::{InvalidPolicy, OrgPolicy, OrgPolicyPatch, TooLate, UnusedKeys};
 pub use patches::{KeyPatch, OrgPatch, Permitted, PolicyChange, UserPatch};
 pub use policy_scope::PolicyScope;
 pub use records::{Key, Org, User};
 pub use redis::Redis;
 pub use revocation_log::{RevocationEntry, RevocationLog};
 pub use sessions::{Membership, Session, TicketSource, is_session_quota_digest, session_quota_digest};
+pub use standing::ADMIN;
 pub use validity::{CredentialId, CredentialStatus, EntryEffect, RevokedBy, Validity};
 
 /// Settings of one variant of the state.

@@ -1,5 +1,6 @@
 //! Look-ups of records of the directory.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use super::dispatch::{either, lookups};
@@ -7,8 +8,8 @@ use super::identity::IdentityGuard;
 use super::redis::IdentityRecord;
 use super::redis::directory::{self, KeyActorIndex, Keys, ManagementTokens, Orgs, Sessions, UserIndex, Users};
 use super::{
-    CredentialStatus, CursorSecret, FederationRule, IdempotencyPlace, IdempotencyRecord, Key, KeyActors, KeyList,
-    KeyPosition, Org, RevocationLog, Session, State, Unavailable, User, Validity,
+    ActorName, CredentialStatus, CursorSecret, FederationRule, IdempotencyPlace, IdempotencyRecord, Key, KeyActors,
+    KeyList, KeyPosition, Org, RevocationLog, Session, State, Unavailable, User, Validity,
 };
 use domain::clock::Micros;
 use domain::identity::{OrgId, PersonId, Principal, SessionId, UserId};
@@ -105,6 +106,13 @@ lookups! {
     key_actors(keys: &[KeyId]) -> Vec<KeyActors> {
         embedded => embedded.key_actors(keys).await,
         redis => KeyActorIndex(redis).read(keys),
+    }
+
+    /// The keys of an organization that these actors created and that are not revoked, in no order. It reads the actors
+    /// of all keys.
+    keys_created_by(org: &Org, makers: &BTreeSet<ActorName>) -> Vec<KeyId> {
+        embedded => embedded.keys_created_by(org.id, makers).await,
+        redis => KeyActorIndex(redis).created_by(org.tag, makers),
     }
 
     /// All management tokens, live or not, in no order.

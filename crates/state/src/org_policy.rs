@@ -33,6 +33,15 @@ pub struct OrgPolicy {
     pub unused_keys: Option<UnusedKeys>,
 }
 
+/// Change of the policy of an organization. Absent values stay as they are; `Some(None)` takes a value away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[allow(missing_docs, reason = "as in OrgPolicy")]
+pub struct OrgPolicyPatch {
+    pub max_expiry: Option<Option<Duration>>,
+    pub default_expiry: Option<Option<Duration>>,
+    pub unused_keys: Option<Option<UnusedKeys>>,
+}
+
 /// Treatment of keys that are not used. Its text is `never` or a duration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(into = "String", try_from = "String")]
@@ -104,6 +113,17 @@ impl OrgPolicy {
         }
     }
 
+    /// Checks the policy of a key that is created `at` this time.
+    ///
+    /// # Errors
+    /// [`TooLate`].
+    pub(crate) fn check_new_key(&self, expires: Option<Micros>, at: Micros) -> Result<(), TooLate> {
+        match self.max_expiry.map(|max| at.after(max)) {
+            Some(latest) if expires.is_none_or(|expires| expires > latest) => Err(TooLate { latest }),
+            _ => Ok(()),
+        }
+    }
+
     /// The expiry of a key that is created `now`; `None`: it never expires. `asked` is the expiry that was asked for;
     /// without one, the default holds, or the longest.
     ///
@@ -116,6 +136,33 @@ impl OrgPolicy {
             (Some(asked), _) => Ok(Some(asked)),
             (None, _) => Ok(self.default_expiry.map(|default| now.after(default)).into_iter().chain(latest).min()),
         }
+    }
+}
+
+impl OrgPolicyPatch {
+    /// Returns whether it changes nothing.
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+
+    /// The policy that it makes of the one before.
+    ///
+    /// # Errors
+    /// [`InvalidPolicy`].
+    pub fn apply_to(self, before: OrgPolicy) -> Result<OrgPolicy, InvalidPolicy> {
+        let after = OrgPolicy {
+            max_expiry: self.max_expiry.unwrap_or(before.max_expiry),
+            default_expiry: self.default_expiry.unwrap_or(before.default_expiry),
+            unused_keys: self.unused_keys.unwrap_or(before.unused_keys),
+        };
+        after.validate()
+    }
+}
+
+impl From<OrgPolicy> for OrgPolicyPatch {
+    fn from(policy: OrgPolicy) -> Self {
+        let OrgPolicy { max_expiry, default_expiry, unused_keys } = policy;
+        Self { max_expiry: Some(max_expiry), default_expiry: Some(default_expiry), unused_keys: Some(unused_keys) }
     }
 }
 

@@ -9,7 +9,7 @@ use domain::key::KeyId;
 use domain::key::policy::{Field, PolicyPatch};
 use domain::quota::Quota;
 
-use super::{Change, OrgPolicy, PolicyScope, User};
+use super::{Change, OrgPolicy, OrgPolicyPatch, PolicyScope, User};
 
 /// Change of an organization.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,8 +18,8 @@ pub struct OrgPatch {
     pub suspended: Option<bool>,
     /// Its own limit of requests in flight, at least 1; cleared for the configured limit.
     pub concurrent: Field<u32>,
-    /// Its policy for keys that are created from now on, valid; the empty one bounds nothing.
-    pub policy: Option<OrgPolicy>,
+    /// Its policy for keys that are created from now on.
+    pub policy: OrgPolicyPatch,
 }
 
 /// Change of a user that is not removed.
@@ -99,9 +99,9 @@ impl Change {
         Self::UpdateOrg { org, patch: OrgPatch { concurrent: field(concurrent), ..OrgPatch::default() } }
     }
 
-    /// Sets the policy of an organization for keys that are created from now on.
+    /// Replaces the policy of an organization for keys that are created from now on; the empty one bounds nothing.
     pub fn set_org_policy(org: OrgId, policy: OrgPolicy) -> Self {
-        Self::UpdateOrg { org, patch: OrgPatch { policy: Some(policy), ..OrgPatch::default() } }
+        Self::UpdateOrg { org, patch: OrgPatch { policy: policy.into(), ..OrgPatch::default() } }
     }
 
     /// Replaces the permissions of a user, and takes back a withdrawal. See [`Permitted`].

@@ -50,7 +50,7 @@ impl<'a> Search<'a> {
         }
         self.looks.extend(looks.into_iter().map(|look| (look, &*org.name)));
         self.check(at, &[Step::Key("concurrent")], management::check_concurrent(org.concurrent.flatten()));
-        self.check(at, &[Step::Key("policy")], org.policy.apply_to(OrgPolicy::default()));
+        self.check(at, &[Step::Key("policy")], org.policy.into_patch().apply_to(OrgPolicy::default()));
         let mut handles = HashSet::new();
         for (index, user) in org.users.iter().enumerate() {
             let at = [at, &[Step::Key("users"), Step::Item(index)]].concat();

@@ -14,7 +14,7 @@ use state::{InvalidPolicy, OrgPolicy};
 /// # Errors
 /// It would not be valid, which is a conflict of the organization.
 pub(super) fn wanted(spec: &OrgSpec, org: Option<&Org>) -> Result<OrgPolicy, InvalidPolicy> {
-    spec.policy.apply_to(org.map(|org| org.policy).unwrap_or_default())
+    spec.policy.into_patch().apply_to(org.map(|org| org.policy).unwrap_or_default())
 }
 
 /// Adds what makes the policy of an organization what the file says.

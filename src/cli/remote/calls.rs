@@ -1,7 +1,8 @@
 //! The calls of the management API that perform the operations of commands, as one table.
 //!
-//! An operation's members fill the braces of the path; the others are the query of a `GET`, else the body. Some are
-//! renamed for that. An operation that has no call has the reason, which a command says and `docs/remote.md` has.
+//! An operation's members fill the braces of the path; the others are the query of a `GET` or `DELETE`, else the
+//! body. Some are renamed for that. An operation that has no call has the reason, which a command says and
+//! `docs/remote.md` has.
 
 use anyhow::{Context as _, anyhow};
 use http::Method;
@@ -157,7 +158,7 @@ impl Call {
             name.map_or_else(|| segment.to_owned(), |name| encoded(&members.remove(name).unwrap_or_default()))
         });
         let path = segments.collect::<Vec<_>>().join("/");
-        if method == Method::GET {
+        if method == Method::GET || method == Method::DELETE {
             let query = members.into_iter().filter_map(|(name, value)| Some((name, text(&value)?))).collect();
             return Self { method, path, query, body: None, answer };
         }

@@ -16,7 +16,7 @@ fn revoked_token_is_refused_from_the_next_call_on_at_every_gateway() {
     let token = setup.root();
     let elsewhere = token.at(other.addresses()[1]);
     assert_eq!((token.get("/orgs").status, elsewhere.get("/orgs").status), (200, 200));
-    setup.gateway.perform(Operation::RevokeToken { token: token.id.parse().unwrap() });
+    setup.gateway.perform(Operation::RevokeToken { token: token.id.parse().unwrap(), with_descendants: false });
     for program in [token, elsewhere] {
         let refused = program.get("/orgs");
         assert_eq!((refused.status, refused.code().as_str()), (401, "invalid_token"));
@@ -28,7 +28,7 @@ fn revoked_token_is_refused_from_the_next_call_on_at_every_gateway() {
 fn tokens_survive_a_restart_and_expire() {
     let mut setup = Setup::embedded();
     let [kept, revoked] = [setup.root(), setup.root()];
-    setup.gateway.perform(Operation::RevokeToken { token: revoked.id.parse().unwrap() });
+    setup.gateway.perform(Operation::RevokeToken { token: revoked.id.parse().unwrap(), with_descendants: false });
     let soon = clock::now().after(std::time::Duration::from_secs(3600));
     let short = setup.program_with(&TokenSettings { expires: Some(soon), ..settings(None, &TokenScope::ALL) });
     setup.gateway.restart_with(str::to_owned);
@@ -149,4 +149,46 @@ fn token_creates_none_that_exceeds_it() {
 
 fn in_days(days: u64) -> String {
     clock::now().after(std::time::Duration::from_secs(days * 24 * 3600)).to_string()
+}
+
+/// Descendants of a leaked token are named when it is revoked, and end with `with_descendants`; its tokens end anyway.
+#[test]
+fn revocation_names_and_ends_descendants() {
+    for setup in Setup::both() {
+        let (org, root) = (setup.org("acme"), setup.root());
+        let service = json!({
+            "email": "ci", "kind": "service", "responsible": "ada@acme.example", "permissions": ["queries:read"],
+        });
+        assert_eq!(root.post(&format!("/orgs/{org}/users"), &service).status, 201);
+        let scopes = [TokenScope::KeysRead, TokenScope::KeysCreate, TokenScope::TokensManage];
+        let leaked = setup.program(Some(&org), &scopes);
+        let body = json!({ "name": "backdoor", "org": org, "allow": ["keys:read", "keys:create", "tokens:manage"] });
+        let made = leaked.post("/tokens", &body).json();
+        let id = made["id"].as_str().unwrap().to_owned();
+        let child = Program { id: id.clone(), secret: made["token"].as_str().unwrap().into(), ..leaked.clone() };
+        let rule = json!({
+            "name": "backdoor", "user": "ci", "issuer": "https://ci.example.com", "audience": "https://api.example.com",
+            "claims": { "sub": "repo:evil/*:**" }, "permissions": ["queries:read"],
+        });
+        assert_eq!(child.post(&format!("/orgs/{org}/federation-rules"), &rule).status, 201);
+        let body = json!({ "name": "k", "user": "ada@acme.example" });
+        let key = child.post(&format!("/orgs/{org}/keys"), &body).json()["id"].as_str().unwrap().to_owned();
+        let kept = root.post(&format!("/orgs/{org}/keys"), &body).json()["id"].as_str().unwrap().to_owned();
+
+        let path = format!("/tokens/{}", leaked.id);
+        let own = leaked.delete(&format!("{path}?with_descendants=true"));
+        assert_eq!(own.code(), "missing_scope", "no scope to revoke keys");
+        let rules = ["acme/backdoor"];
+        let named = |ended| json!({ "tokens": [id], "federation_rules": rules, "keys": [key], "ended": ended });
+        assert_eq!(root.delete(&path).json()["descendants"], named(false));
+        assert_eq!([leaked.get("/tokens").status, child.get("/tokens").status], [401, 401]);
+        let status = |key: &str| root.get(&format!("/keys/{key}")).json()["status"].clone();
+        assert_eq!((status(&key), status(&kept)), (json!("active"), json!("active")));
+
+        assert_eq!(root.delete(&format!("{path}?with_descendants=true")).json()["descendants"], named(true));
+        assert_eq!((status(&key), status(&kept)), (json!("revoked"), json!("active")));
+        assert_eq!(root.get(&format!("/orgs/{org}/federation-rules/backdoor")).code(), "no_such_rule");
+        let left = json!({ "tokens": [id], "federation_rules": [], "keys": [], "ended": false });
+        assert_eq!(root.delete(&path).json()["descendants"], left);
+    }
 }

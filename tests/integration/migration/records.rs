@@ -53,6 +53,7 @@ pub(super) fn new_rule(service: &User, name: &str) -> FederationRule {
         max: OVERLAP,
         tags: [("team".to_owned(), "billing".to_owned())].into(),
         created: clock::now(),
+        created_by: None,
     }
 }
 

@@ -5,16 +5,18 @@ use std::time::Duration;
 use domain::clock;
 use domain::identity::{OrgId, PersonId, UserId, Voucher};
 use domain::key::PlainKey;
-use domain::management_token::ManagementToken;
+use domain::management_token::{ManagementToken, TokenId};
 use domain::quota::Quota;
 use domain::refusal::Refusal;
 use futures_util::future::join_all;
-use state::{Bounds, Change, ChangeError, Decision, LastRotation, Membership, Session, State};
+use state::{ADMIN, ActorName, Bounds, Change, ChangeError, Decision, LastRotation, Membership, Session, State};
 
 use crate::migration::records::new_token;
 
 use super::cases_sessions::{create, end, new_session};
-use super::fixture::{Fixture, HeldKey, decide, fixture_with_key, new_fixture, new_key, new_user, refuse, revoke};
+use super::fixture::{
+    Fixture, HeldKey, decide, fixture_with_key, new_fixture, new_key, new_user, permission, refuse, revoke,
+};
 
 const HOUR: Duration = Duration::from_secs(3600);
 /// A bucket that binds in none of the cases that count keys.
@@ -65,13 +67,48 @@ pub(super) async fn tokens_of_an_organization_are_bounded_at_once(state: &State)
     for refused in attempts.iter().filter_map(|attempt| attempt.as_ref().err()) {
         assert!(matches!(refused, ChangeError::TooManyTokens(100)), "{refused}");
     }
-    // One that is revoked counts until it would have expired; others, and those of all organizations, have room.
-    let first = state.management_tokens().await.unwrap().into_iter().find(|token| token.org == Some(fixture.org));
-    state.change(Change::RevokeToken { token: first.unwrap().id, at: clock::now() }).await.unwrap();
-    assert!(create(Some(fixture.org), Duration::ZERO).await.is_err());
+    // Each that is revoked makes room for one; other organizations, and tokens of all organizations, have room.
+    let of_org = state.management_tokens().await.unwrap().into_iter().filter(|token| token.org == Some(fixture.org));
+    for token in of_org.filter(|token| token.expires > clock::now()).take(3) {
+        state.change(Change::RevokeToken { token: token.id, at: clock::now() }).await.unwrap();
+    }
+    let attempts = join_all((0..10).map(|_| create(Some(fixture.org), Duration::ZERO))).await;
+    assert_eq!(attempts.iter().flatten().count(), 3, "live ones count: {attempts:?}");
     let other = new_fixture(state).await;
     create(Some(other.org), Duration::ZERO).await.unwrap();
     create(None, Duration::ZERO).await.unwrap();
+}
+
+/// The tokens that a revoked token has made end with it, and those that these made; it makes none afterwards.
+pub(super) async fn descendants_of_a_token_are_revoked_with_it(state: &State) {
+    let root = new_token("leaked");
+    state.change(Change::CreateToken(Box::new(root.clone()))).await.unwrap();
+    let create = async |by: TokenId| {
+        let name = ActorName::of_token(by);
+        let token = ManagementToken { created_by: name.to_string(), ..new_token("backdoor") };
+        let id = token.id;
+        state.change(Change::CreateToken(Box::new(token)).by(name.as_str())).await.map(|()| id)
+    };
+    let other = new_token("other");
+    state.change(Change::CreateToken(Box::new(other.clone()))).await.unwrap();
+    let kept = create(other.id).await.unwrap();
+    let mut chain = vec![root.id];
+    for _ in 0..3 {
+        chain.push(create(*chain.last().unwrap()).await.unwrap());
+    }
+    // Others are created at once with the revocation: they end, too, or are refused.
+    let revoke = state.change(Change::RevokeToken { token: root.id, at: clock::now() });
+    let creations = join_all(chain.iter().cycle().take(20).map(|by| create(*by)));
+    let (revoked, made) = tokio::join!(revoke, creations);
+    revoked.unwrap();
+    for id in chain.iter().copied().chain(made.into_iter().flatten()) {
+        let token = state.management_token(id).await.unwrap().unwrap();
+        assert!(token.revoked.is_some(), "{id} goes on");
+        assert!(matches!(create(id).await, Err(ChangeError::TokenEnded(_))));
+    }
+    for id in [other.id, kept] {
+        assert!(state.management_token(id).await.unwrap().unwrap().revoked.is_none());
+    }
 }
 
 pub(super) async fn creations_and_rotations_of_a_person_share_a_bucket(state: &State) {
@@ -102,6 +139,7 @@ pub(super) async fn creations_and_rotations_of_a_person_share_a_bucket(state: &S
     assert_eq!(state.key_of(&digest).await.unwrap(), None, "a refused rotation leaves nothing behind");
     // Another person of the organization has a bucket of its own, and the operator none.
     let other = fixture.user(state, "bob@example.com").await;
+    state.change(Change::permit_user(fixture.org, other, vec![permission(ADMIN)], None)).await.unwrap();
     by_person(state, other, rotation()).await.unwrap();
     state.change(rotation()).await.unwrap();
 }

@@ -11,7 +11,7 @@ use domain::refusal::Refusal;
 use domain::session::{Token, TokenDigest};
 use futures_util::future::join_all;
 use state::{
-    Bounds, Change, ChangeError, FederationExchange, FederationRule, Key, PolicyScope, RuleChange, State, User,
+    ADMIN, Bounds, Change, ChangeError, FederationExchange, FederationRule, Key, PolicyScope, RuleChange, State, User,
 };
 
 use super::fixture::{Fixture, HeldKey, admit, new_fixture, new_key, new_user, permission, refuse, revoke};
@@ -40,6 +40,7 @@ fn rule_of(fixture: &Fixture, user: UserId, name: &str) -> FederationRule {
         max: HOUR,
         tags: BTreeMap::new(),
         created: clock::now(),
+        created_by: None,
     }
 }
 
@@ -188,6 +189,7 @@ pub(super) async fn key_of_a_rule_leaves_the_lists_an_hour_after_its_end(state: 
     assert_eq!(state.key_of(&over.digest).await.unwrap(), Some(over.id));
 
     // Keys of rules are not among those that people create for the service.
+    state.change(Change::permit_user(fixture.org, fixture.user, vec![permission(ADMIN)], None)).await.unwrap();
     let (key, digest) = new_key(fixture.tag, fixture.org, rule.user);
     let change = Box::new(Change::CreateKey { key, digest });
     state.change(Change::ByPerson { person: fixture.user, change }).await.unwrap();

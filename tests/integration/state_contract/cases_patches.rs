@@ -18,7 +18,7 @@ pub(super) async fn fields_of_an_organization_are_changed_together(state: &State
     let (fixture, key) = fixture_with_key(state).await;
     let before = fixture.record(state).await;
     let policy = OrgPolicy { unused_keys: Some(UnusedKeys::Never), ..OrgPolicy::default() };
-    let patch = OrgPatch { suspended: Some(true), concurrent: Field::Set(7), policy: Some(policy) };
+    let patch = OrgPatch { suspended: Some(true), concurrent: Field::Set(7), policy: policy.into() };
     state.change(Change::UpdateOrg { org: fixture.org, patch: patch.clone() }).await.unwrap();
     let after = fixture.record(state).await;
     assert_eq!((after.suspended, after.concurrent, after.policy), (true, Some(7), policy));
@@ -26,7 +26,7 @@ pub(super) async fn fields_of_an_organization_are_changed_together(state: &State
 
     state.change(Change::UpdateOrg { org: fixture.org, patch: OrgPatch::default() }).await.unwrap();
     assert_eq!(fixture.record(state).await, after, "an empty patch changes nothing");
-    let back = OrgPatch { suspended: Some(false), concurrent: Field::Clear, policy: Some(OrgPolicy::default()) };
+    let back = OrgPatch { suspended: Some(false), concurrent: Field::Clear, policy: OrgPolicy::default().into() };
     state.change(Change::UpdateOrg { org: fixture.org, patch: back }).await.unwrap();
     assert_eq!(fixture.record(state).await, before);
     let missing = domain::identity::OrgId::generate();
@@ -78,7 +78,7 @@ pub(super) async fn quota_and_policy_of_a_key_are_changed_together(state: &State
     let clear = KeyPatch { quota: Field::Clear, policy: None };
     state.change(Change::UpdateKey { key: key.id, patch: clear }).await.unwrap();
     let enable = PolicyPatch { disabled: Field::Clear, ..PolicyPatch::default() };
-    let refused = change(PolicyScope::Admin, enable.clone()).await.unwrap_err();
+    let refused = change(PolicyScope::Admin { at: clock::now() }, enable.clone()).await.unwrap_err();
     assert!(matches!(refused, ChangeError::DisabledByOperator(_)), "{refused}");
     assert_eq!(record(state, &key).await.quota, None);
     let policy = Some(PolicyChange { patch: Box::new(enable), allowed: PolicyScope::Operator });

@@ -186,7 +186,7 @@ pub(super) async fn owner_narrows_and_the_operator_alone_undoes_what_the_operato
     }
     for by in [DisabledBy::Operator, DisabledBy::Leak] {
         set(state, &key, disabled(now, by)).await;
-        for scope in [PolicyScope::Owner, PolicyScope::Admin] {
+        for scope in [PolicyScope::Owner, PolicyScope::Admin { at: clock::now() }] {
             let refused = try_as(scope, enabled()).await;
             assert!(matches!(refused, Err(ChangeError::DisabledByOperator(id)) if id == key.id), "{refused:?}");
         }
@@ -200,7 +200,7 @@ pub(super) async fn owner_narrows_and_the_operator_alone_undoes_what_the_operato
     let mark = record(state, &key).await.policy.unwrap().disabled;
     assert_eq!(mark, Some(Disabled { at: now, by: DisabledBy::Leak }));
     set(state, &key, enabled()).await;
-    try_as(PolicyScope::Admin, wider).await.unwrap();
+    try_as(PolicyScope::Admin { at: clock::now() }, wider).await.unwrap();
     let invalid =
         try_as(PolicyScope::Operator, PolicyPatch { concurrent: Field::Set(0), ..PolicyPatch::default() }).await;
     assert!(matches!(invalid, Err(ChangeError::InvalidPolicy { .. })), "{invalid:?}");

@@ -31,6 +31,7 @@ mod cases_sessions;
 mod cases_tickets;
 mod cases_bounds;
 mod cases_federation;
+mod cases_standing;
 
 // Equality of the variants.
 mod same_trace;
@@ -210,7 +211,15 @@ macro_rules! contract {
                 exchanges_of_a_rule_are_bounded,
                 key_of_a_rule_leaves_the_lists_an_hour_after_its_end,
             ],
+            cases_standing: [
+                last_administrator_stays_whatever_happens_at_once,
+                person_without_the_right_changes_nothing,
+                expiry_is_put_off_within_the_policy,
+                new_key_is_within_the_policy,
+                values_of_an_organizations_policy_change_one_by_one,
+            ],
             cases_bounds: [
+                descendants_of_a_token_are_revoked_with_it,
                 tokens_of_an_organization_are_bounded_at_once,
                 keys_of_a_person_are_bounded_at_once,
                 creations_and_rotations_of_a_person_share_a_bucket,

@@ -85,7 +85,8 @@ async fn perform_of_access(
         Operation::CreateToken { settings } => Reply::NewToken(to.create_token(actor, *settings, now).await?),
         Operation::ListTokens { org, cursor, limit } =>
             Reply::Tokens(to.list_tokens(actor, org.as_deref(), &PageQuery { cursor, limit }, now).await?),
-        Operation::RevokeToken { token } => Reply::Token { token: to.revoke_token(actor, token, now).await? },
+        Operation::RevokeToken { token, with_descendants } =>
+            Reply::Token { token: to.revoke_token(actor, token, with_descendants, now).await? },
         Operation::EndSessions { org, user } =>
             Reply::Sessions(Page { items: to.end_sessions(actor, &org, &user, now).await?, next: None }),
         operation => perform_on_rules(to, actor, operation, now).await?,

@@ -214,7 +214,11 @@ pub enum Operation {
     },
     /// [`revoke_token`](crate::management::Management::revoke_token)
     #[serde(rename = "token.revoke")]
-    RevokeToken { token: TokenId },
+    RevokeToken {
+        token: TokenId,
+        #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+        with_descendants: bool,
+    },
     /// [`create_federation_rule`](crate::management::Management::create_federation_rule)
     #[serde(rename = "federation.create")]
     CreateRule { org: String, rule: Box<NewFederationRule> },

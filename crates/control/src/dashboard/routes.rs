@@ -125,7 +125,7 @@ const ROUTES: &[Route] = &[
     api("DELETE", "api/v1/sessions/{session}",     ApiEndpoint::EndSession,   &[]),
     api("GET",    "api/v1/tokens",                 ApiEndpoint::ListTokens,   PAGE),
     api("POST",   "api/v1/tokens",                 ApiEndpoint::CreateToken,  &[]),
-    api("DELETE", "api/v1/tokens/{token}",         ApiEndpoint::RevokeToken,  &[]),
+    api("DELETE", "api/v1/tokens/{token}",         ApiEndpoint::RevokeToken,  &["with_descendants"]),
 ];
 
 const fn page(method: &'static str, path: &'static str, endpoint: Endpoint) -> Route {

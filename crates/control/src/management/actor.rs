@@ -17,8 +17,7 @@ use domain::names;
 use domain::session::TokenDigest;
 use state::{ActorName, Org, PolicyScope, Session, User};
 
-/// The permission of administrators of an organization: all its keys and sessions, not only their own.
-pub const ADMIN: &str = "org:admin";
+pub use state::ADMIN;
 
 /// Actor of an operation.
 #[derive(Clone, Debug)]
@@ -121,12 +120,12 @@ impl Actor {
         }
     }
 
-    /// The policies that it may give a key after the one before.
-    pub(super) fn policy_scope(&self) -> PolicyScope {
+    /// The policies that it may give a key after the one before, at this time.
+    pub(super) fn policy_scope(&self, at: Micros) -> PolicyScope {
         match self {
             _ if self.is_operator() => PolicyScope::Operator,
             Self::User(user) if !user.is_admin() => PolicyScope::Owner,
-            _ => PolicyScope::Admin,
+            _ => PolicyScope::Admin { at },
         }
     }
 
@@ -148,7 +147,8 @@ impl Actor {
         }
     }
 
-    /// The user whose bounds a key that is created counts in: a signed-in user, or the administrator of a token.
+    /// The user by whose rights it changes keys and users, and whose bounds a new key counts in: a signed-in user, or
+    /// the administrator of a token.
     pub(super) fn bounded_user(&self) -> Option<UserId> {
         match self {
             Self::User(user) => Some(user.user.id),
@@ -198,7 +198,7 @@ impl SignedInUser {
 
     /// Returns whether the user administers the chosen organization.
     pub fn is_admin(&self) -> bool {
-        is_admin(&self.user)
+        self.user.is_admin()
     }
 
     /// Returns whether a reference, an id or a name, names the chosen organization.
@@ -230,9 +230,4 @@ impl Management {
         let member = self.state.member(session.chosen, id).await?.filter(|(_, user)| user.is_active());
         Ok(member.map(|(org, user)| SignedInUser { session, user, org, client }))
     }
-}
-
-/// Returns whether a user has the permission of administrators. Suspended users keep their permissions.
-pub(super) fn is_admin(user: &User) -> bool {
-    user.permissions.iter().any(|permission| permission.as_str() == ADMIN)
 }

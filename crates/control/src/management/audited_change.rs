@@ -53,7 +53,7 @@ impl Management {
         let started = Instant::now();
         let changed = self
             .state
-            .change(conditions::apply(change, by).by(&by.actor.audit_name(target.user)))
+            .change(conditions::apply(by_rights(change, by.actor), by).by(&by.actor.audit_name(target.user)))
             .await
             .map_err(ManagementError::from);
         self.duration.observe(started.elapsed().as_secs_f64());
@@ -77,6 +77,14 @@ impl Management {
         self.journal
             .begin_change(&ChangeUse { opening, actor: &actor, subject: target.user, token_id }, withdraws)
             .await
+    }
+}
+
+/// The change by the rights of the user who bounds the actor, which the state checks as it makes it.
+fn by_rights(change: Change, actor: &Actor) -> Change {
+    match actor.bounded_user() {
+        Some(person) => change.by_person(person),
+        None => change,
     }
 }
 

@@ -18,7 +18,7 @@ use domain::clock::{self, Micros};
 use domain::identity::{OrgId, Permission, UserId};
 use domain::management_token::TokenScope;
 use domain::page::{Page, PageQuery};
-use state::{self, Change, ClaimPattern, RuleChange, duration_text};
+use state::{self, ActorName, Change, ClaimPattern, RuleChange, duration_text};
 
 /// Lifetime of the keys of a rule that says none.
 pub const FEDERATED_KEY_LIFETIME: Duration = Duration::from_secs(3600);
@@ -92,6 +92,8 @@ impl Management {
             return Err(ManagementError::NotService(user.email));
         }
         let rule = new.into_rule(org.id, user.id, now)?;
+        let created_by = Some(ActorName::new(actor.audit_name(None)));
+        let rule = state::FederationRule { created_by, ..rule };
         if let Some(beyond) = rule.permissions.iter().find(|permission| !user.permissions.contains(permission)) {
             return Err(ManagementError::BeyondOwner(beyond.clone()));
         }
@@ -200,6 +202,7 @@ impl NewFederationRule {
             max: self.max.unwrap_or(FEDERATED_KEY_LIFETIME),
             tags: self.tags,
             created: now,
+            created_by: None,
         };
         rule.validate()?;
         Ok(rule)
@@ -208,16 +211,18 @@ impl NewFederationRule {
 
 impl FederationRule {
     fn new(rule: state::FederationRule, org_name: &str, service: Option<String>) -> Self {
-        let state::FederationRule { name, org, user, issuer, audience, claims, permissions, max, tags, created } = rule;
+        let state::FederationRule {
+            name, org, user, issuer, audience, claims, permissions, max, tags, created, ..
+        } = rule;
         let target = format!("{org_name}/{name}");
         Self { target, name, org, user, service, issuer, audience, claims, permissions, max, tags, created }
     }
 }
 
-fn target(rule: &state::FederationRule) -> Target {
+pub(super) fn target(rule: &state::FederationRule) -> Target {
     Target { org: Some(rule.org), user: Some(rule.user), key: None }
 }
 
-fn path(action: &str, rule: &str) -> String {
+pub(super) fn path(action: &str, rule: &str) -> String {
     format!("{action}/{rule}")
 }

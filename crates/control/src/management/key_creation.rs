@@ -8,7 +8,7 @@
 use super::actor::AuditActor;
 use super::audited_change::Target;
 use super::authorization::Access;
-use super::keys::{OwnedKey, bound, member, new_record, target};
+use super::keys::{OwnedKey, member, new_record, target};
 use super::operands::check_digest;
 use super::{Actor, ApiKey, Management, ManagementError, NewKey, PolicyUpdate};
 use domain::clock::Micros;
@@ -132,7 +132,7 @@ impl Management {
             let plain = PlainKey::generate(KeyId::generate(draft.org.tag)?)?;
             let key = draft.record(plain.id(), now);
             let change = Change::CreateKey { key: key.clone(), digest: plain.digest() };
-            match self.apply_change("key.create", target(&key), bound(actor, change), by).await {
+            match self.apply_change("key.create", target(&key), change, by).await {
                 Err(ManagementError::Taken("id")) if attempts < MAX_ID_ATTEMPTS => {}
                 created => {
                     let owned = OwnedKey::new(key, draft.user, draft.org, actor);

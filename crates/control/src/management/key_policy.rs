@@ -67,22 +67,14 @@ impl PolicyUpdate {
         }
     }
 
-    /// The change of the record of this key, as the actor may make it.
+    /// The change of the record of this key.
     ///
     /// # Errors
-    /// [`ManagementError::BeyondOwner`]; [`ManagementError::TooLate`] of an expiry that is put off too far.
-    pub(super) fn into_patch_of(
-        self,
-        actor: &Actor,
-        owned: &OwnedKey,
-        now: Micros,
-    ) -> Result<PolicyPatch, ManagementError> {
+    /// [`ManagementError::BeyondOwner`].
+    pub(super) fn into_patch_of(self, owned: &OwnedKey) -> Result<PolicyPatch, ManagementError> {
         let patch = self.into_patch();
         if let Field::Set(permissions) = &patch.permissions {
             check_permissions(Some(permissions), owned.user.as_ref().map_or(&[], |user| &user.permissions))?;
-        }
-        if !actor.is_operator() {
-            check_expiry(owned, &patch, now)?;
         }
         Ok(patch)
     }
@@ -178,25 +170,10 @@ impl Management {
         by: AuditActor<'_>,
     ) -> Result<Key, ManagementError> {
         let key = owned.key.id;
-        let change = Change::set_key_policy(key, Box::new(patch), by.actor.policy_scope());
+        let change = Change::set_key_policy(key, Box::new(patch), by.actor.policy_scope(by.now));
         self.apply_change(operation, target(&owned.key), change, by).await?;
         // Read again: others may have changed other fields.
         Ok(self.show_owned(&self.find_key(by.actor, key).await?, by.now))
-    }
-}
-
-/// Checks that a person puts the expiry of a key off no further than that of a new key may be. The operator, whose
-/// policy it is, may.
-fn check_expiry(owned: &OwnedKey, patch: &PolicyPatch, now: Micros) -> Result<(), ManagementError> {
-    let before = owned.key.policy.as_deref().cloned().unwrap_or_default();
-    let after = patch.apply(&before);
-    let is_later = before.expires.is_some_and(|before| after.expires.is_none_or(|after| after > before));
-    let latest = owned.org.as_ref().and_then(|org| org.policy.max_expiry).map(|max| now.after(max));
-    match latest {
-        Some(latest) if is_later && after.expires.is_none_or(|after| after > latest) => {
-            Err(state::TooLate { latest }.into())
-        }
-        _ => Ok(()),
     }
 }
 

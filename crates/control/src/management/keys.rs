@@ -205,14 +205,6 @@ impl OwnedKey {
     }
 }
 
-/// The change as this actor may make it: of a signed-in user within the bounds of people, which the state checks.
-pub(super) fn bound(actor: &Actor, change: Change) -> Change {
-    match actor.bounded_user() {
-        Some(person) => Change::ByPerson { person, change: Box::new(change) },
-        None => change,
-    }
-}
-
 pub(super) fn member(user: &state::User) -> Membership {
     Membership { org: user.org, user: user.id }
 }

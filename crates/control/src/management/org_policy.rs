@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Actor, Management, ManagementError, Org, OrgUpdate, given};
 use domain::clock::Micros;
-use state::{InvalidPolicy, OrgPolicy, UnusedKeys};
+use state::{OrgPolicyPatch, UnusedKeys};
 
 /// New values of the policy of an organization. Absent values stay as they are; `null` takes a value away.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -24,17 +24,10 @@ pub struct OrgPolicyUpdate {
 }
 
 impl OrgPolicyUpdate {
-    /// The policy with these values.
-    ///
-    /// # Errors
-    /// [`InvalidPolicy`].
-    pub fn apply_to(self, policy: OrgPolicy) -> Result<OrgPolicy, InvalidPolicy> {
-        let updated = OrgPolicy {
-            max_expiry: self.max_expiry.unwrap_or(policy.max_expiry),
-            default_expiry: self.default_expiry.unwrap_or(policy.default_expiry),
-            unused_keys: self.unused_keys.unwrap_or(policy.unused_keys),
-        };
-        updated.validate()
+    /// The change of the record.
+    pub fn into_patch(self) -> OrgPolicyPatch {
+        let Self { max_expiry, default_expiry, unused_keys } = self;
+        OrgPolicyPatch { max_expiry, default_expiry, unused_keys }
     }
 }
 

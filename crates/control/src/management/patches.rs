@@ -8,7 +8,6 @@ use serde::Deserialize;
 
 use super::authorization::Access;
 use super::user::Responsible;
-use super::users::is_active_admin;
 use super::{
     Actor, Key, LimitUpdate, Management, ManagementError, Org, OrgPolicyUpdate, PolicyUpdate, User, check_concurrent,
     conditions, given, keys, operands, orgs, users,
@@ -18,7 +17,7 @@ use domain::identity::Permission;
 use domain::key::KeyId;
 use domain::key::policy::Field;
 use domain::management_token::TokenScope;
-use state::{Change, KeyPatch, OrgPatch, OrgPolicy, Permitted, PolicyChange, UserPatch};
+use state::{Change, KeyPatch, OrgPatch, OrgPolicy, OrgPolicyPatch, Permitted, PolicyChange, UserPatch};
 
 /// Patch of an organization.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -97,11 +96,10 @@ impl Management {
         let by = self.authorize(actor, Access::OrgOperator(org, TokenScope::OrgsWrite), now).await?;
         check_concurrent(update.concurrent.flatten())?;
         let mut org = self.find_org(org).await?;
-        let policy = match update.policy {
-            None => None,
-            Some(None) => Some(OrgPolicy::default()),
-            Some(Some(update)) => Some(update.apply_to(org.policy)?),
-        };
+        let policy = update.policy.map(|update| {
+            let whole = || OrgPolicyPatch::from(OrgPolicy::default());
+            update.map_or_else(whole, OrgPolicyUpdate::into_patch)
+        });
         let action = match (update.suspended, update.concurrent, policy) {
             (Some(true), None, None) => "org.suspend",
             (Some(false), None, None) => "org.resume",
@@ -109,12 +107,14 @@ impl Management {
             (None, None, Some(_)) => "org.policy",
             _ => "org.update",
         };
+        let policy = policy.unwrap_or_default();
         let patch = OrgPatch { suspended: update.suspended, concurrent: field(update.concurrent), policy };
         let change = Change::UpdateOrg { org: org.id, patch };
         self.apply_change(action, orgs::target(org.id), change, by).await?;
         org.suspended = update.suspended.unwrap_or(org.suspended);
         org.concurrent = update.concurrent.unwrap_or(org.concurrent);
-        org.policy = policy.unwrap_or(org.policy);
+        // Other fields may have been changed meanwhile: then the answer has what this call knows.
+        org.policy = policy.apply_to(org.policy).unwrap_or(org.policy);
         Ok(self.show(org))
     }
 
@@ -146,9 +146,6 @@ impl Management {
         let permitted =
             is_permitted.then(|| Permitted { permissions: update.apply_to(&user.permissions), vouched_by: None });
         let UserUpdate { suspended, responsible, .. } = update;
-        if suspended == Some(true) && !actor.is_operator() && is_active_admin(&user) {
-            self.require_another_admin(&user).await?;
-        }
         let person = match responsible {
             Some(_) if !user.is_service() => return Err(ManagementError::NotService(user.email)),
             Some(person) => Some(self.find_person(user.org, &person).await?),
@@ -215,8 +212,8 @@ impl Management {
         let policy = if policy.is_empty() && limits.is_some() {
             None
         } else {
-            let patch = policy.into_patch_of(actor, &owned, now)?;
-            Some(PolicyChange { patch: Box::new(patch), allowed: actor.policy_scope() })
+            let patch = policy.into_patch_of(&owned)?;
+            Some(PolicyChange { patch: Box::new(patch), allowed: actor.policy_scope(now) })
         };
         let in_force = self.quota(&owned.key);
         let quota = match limits {

@@ -4,8 +4,7 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::actor::is_admin;
-use super::{ApiKey, KeyActor};
+use super::{ApiKey, Descendants, KeyActor};
 use domain::clock::{self, Micros};
 use domain::identity::OrgId;
 use domain::key::policy::Network;
@@ -40,6 +39,9 @@ pub struct Token {
     /// Time of its revocation.
     #[serde(with = "clock::rfc3339::option")]
     pub revoked: Option<Micros>,
+    /// Descendants; in the answer of its revocation alone.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub descendants: Option<Descendants>,
 }
 
 /// Status of a management token: active, or the first reason to refuse it.
@@ -80,6 +82,7 @@ impl Token {
             created_by,
             expires: token.expires,
             revoked: token.revoked,
+            descendants: None,
         }
     }
 }
@@ -93,7 +96,7 @@ impl TokenStatus {
             Self::Revoked
         } else if !token.is_live(now) {
             Self::Expired
-        } else if is_bounded && !administrator.is_some_and(|user| user.is_active() && is_admin(user)) {
+        } else if is_bounded && !administrator.is_some_and(|user| user.is_active() && user.is_admin()) {
             Self::CreatorNotAdmin
         } else {
             Self::Active

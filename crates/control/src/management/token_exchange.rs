@@ -113,6 +113,8 @@ impl Management {
                     tracing::warn!(%error, key = %plain.id(), "a failover may lose the key of an exchange");
                     return Ok(ExchangedKey { id: plain.id(), api_key: ApiKey::from(&plain), expires, permissions });
                 }
+                // Suspended since it was looked up.
+                Err(ManagementError::NotAllowed) => return Err(FederationError::Suspended.into()),
                 created => {
                     return created.map(|()| ExchangedKey {
                         id: plain.id(),

@@ -1,4 +1,4 @@
-//! Management tokens: create, list, show, revoke.
+//! Management tokens: create, list, show; `token_revocation` revokes them.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::slice;
@@ -120,22 +120,6 @@ impl Management {
         self.authorize(actor, Access::Token(id), now).await?;
         let token = self.state.management_token(id).await?.ok_or(ManagementError::NoToken(id))?;
         self.show_found(actor, token, now).await
-    }
-
-    /// Revokes a token, for every call that begins afterwards. Revoking it again changes nothing.
-    ///
-    /// # Errors
-    /// [`ManagementError::NoToken`].
-    pub async fn revoke_token(&self, actor: &Actor, id: TokenId, now: Micros) -> Result<Token, ManagementError> {
-        let by = self.authorize(actor, Access::Token(id), now).await?;
-        let mut token = self.state.management_token(id).await?.ok_or(ManagementError::NoToken(id))?;
-        let target = Target { org: token.org, user: None, key: None };
-        token.revoked = token.revoked.or(Some(now));
-        // Looked up before the change: a failure afterwards would hide that it was made.
-        let shown = self.show_found(actor, token, now).await?;
-        let change = Change::RevokeToken { token: id, at: now };
-        self.apply_change_at("token.revoke", &format!("token.revoke/{id}"), target, change, by).await?;
-        Ok(shown)
     }
 
     /// Tokens as the viewer may know them, in their order.

@@ -1,6 +1,6 @@
 //! Users: create, list, permit, suspend, resume, remove.
 
-use super::actor::{ADMIN, AuditActor};
+use super::actor::AuditActor;
 use super::audited_change::Target;
 use super::authorization::Access;
 use super::{Actor, Management, ManagementError, User, UserUpdate, operands};
@@ -10,9 +10,6 @@ use domain::management_token::TokenScope;
 use domain::names;
 use domain::page::{Page, PageQuery};
 use state::{self, Change};
-
-/// Users that are read at a time.
-const USERS_AT_A_TIME: usize = 100;
 
 /// Record of a new user.
 #[derive(Debug)]
@@ -178,22 +175,6 @@ impl Management {
         self.update_user(actor, org, user, update, now).await
     }
 
-    /// Looks for an administrator of the user's organization who may act, other than the user.
-    ///
-    /// # Errors
-    /// [`ManagementError::LastAdmin`] when there is none.
-    pub(super) async fn require_another_admin(&self, user: &state::User) -> Result<(), ManagementError> {
-        let mut from = Some(0);
-        while let Some(position) = from {
-            let page = self.state.page_of_users(user.org, position, USERS_AT_A_TIME).await?;
-            if page.items.iter().any(|other| other.id != user.id && is_active_admin(other)) {
-                return Ok(());
-            }
-            from = page.next;
-        }
-        Err(ManagementError::LastAdmin)
-    }
-
     /// Removes a user for good: their keys are refused and their web sessions end. For the operator.
     ///
     /// # Errors
@@ -212,11 +193,6 @@ impl Management {
         self.apply_change("user.remove", target(&user), change, by).await?;
         Ok(User::new(state::User { removed: Some(now), ..user }, responsible))
     }
-}
-
-/// Returns whether a user administers the organization and can sign in: a service cannot.
-pub(super) fn is_active_admin(user: &state::User) -> bool {
-    !user.is_service() && user.is_active() && user.permissions.iter().any(|permission| permission.as_str() == ADMIN)
 }
 
 pub(super) fn target(user: &state::User) -> Target {

@@ -89,7 +89,8 @@ impl<'a> Call<'a> {
             Endpoint::CreateToken => return self.create_token().await,
             Endpoint::RevokeToken => {
                 let token = input::token(values.first().copied().unwrap_or_default())?;
-                json!(management.revoke_token(actor, token, now).await?)
+                let with_descendants = json_input::boolean(self.request, "with_descendants")?.unwrap_or(false);
+                json!(management.revoke_token(actor, token, with_descendants, now).await?)
             }
         };
         Ok(response::json(StatusCode::OK, &body))

@@ -108,7 +108,7 @@ const ROUTES: &[Route] = &[
     route("GET", "audit", ListRecords, RECORDS),
     route("GET", "tokens", ListTokens, &["cursor", "limit", "org"]),
     route("POST", "tokens", CreateToken, &[]),
-    route("DELETE", "tokens/{token}", RevokeToken, &[]),
+    route("DELETE", "tokens/{token}", RevokeToken, &["with_descendants"]),
 ];
 
 const fn route(method: &'static str, path: &'static str, endpoint: Endpoint, query: &'static [&'static str]) -> Route {

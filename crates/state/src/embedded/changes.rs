@@ -15,7 +15,7 @@ use domain::quota::Quota;
 use super::sql::{classify_error, execute, exists, integer, micros};
 use super::{
     federation, key_actors, key_creation, key_policies, management_tokens, org_rows, preconditions, services,
-    session_rows, suspensions, tickets,
+    session_rows, standing, suspensions, tickets,
 };
 
 /// Checks a change and writes it. After an error the caller rolls the savepoint back.
@@ -34,6 +34,7 @@ pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Resul
         }
         Change::UpdateKey { key, patch } => update_key(sql, *key, patch),
         Change::ByPerson { person, change } => {
+            standing::require_person(sql, *person, change)?;
             write(sql, change, bounds)?;
             key_creation::check(sql, *person, change, bounds)
         }
@@ -73,8 +74,7 @@ pub(super) fn create_user(sql: &Connection, user: &User) -> Result<(), ChangeErr
     let times = [user.removed, user.withdrawn, user.suspended];
     let [removed, withdrawn, suspended] = times.map(|at| at.map(|at| integer(at.0)));
     let (provider, person) = voucher_columns(user.vouched_by.as_ref());
-    let id = user.id.to_string();
-    let org = user.org.to_string();
+    let [id, org] = [user.id.to_string(), user.org.to_string()];
     let permissions = permissions_column(&user.permissions);
     execute(
         sql,
@@ -153,6 +153,7 @@ fn change_user(
 
 fn create_key(sql: &Connection, key: &Key, digest: &KeyDigest) -> Result<(), ChangeError> {
     require_user(sql, key.org, key.user)?;
+    standing::require_expiry(sql, key)?;
     insert_key(sql, key, digest)
 }
 

@@ -12,7 +12,7 @@ use super::Embedded;
 use super::retired::KEYS_PER_ROUND;
 use super::sql::{classify_error, execute, exists, for_each_row, integer, invalid, micros, text};
 use super::suspensions::require_active_org;
-use super::{changes, key_policies};
+use super::{changes, key_policies, standing};
 use crate::bucket::Bucket;
 use crate::federation::{EXCHANGES, LISTED_AFTER_END, REMEMBERED};
 use crate::{Bounds, Change, ChangeError, FederationExchange, FederationRule, RuleChange};
@@ -129,8 +129,9 @@ pub(super) fn write(
     bounds: &Bounds,
 ) -> Result<(), ChangeError> {
     require_active_org(sql, exchange.rule.org)?;
-    changes::write(sql, change, bounds)?;
     let FederationExchange { rule, at, .. } = exchange;
+    standing::require_service(sql, rule.org, rule.user)?;
+    changes::write(sql, change, bounds)?;
     let bucket = read_bucket(sql, rule)?.unwrap_or_else(|| Bucket::full(EXCHANGES, *at));
     remember_token(sql, exchange)?;
     let taken = bucket.try_take(EXCHANGES, *at).map_err(|wait_us| ChangeError::ExchangeLimited { wait_us })?;

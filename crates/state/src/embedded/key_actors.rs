@@ -1,11 +1,14 @@
 //! Actors of keys in the state file, in a table of their own: neither the start of a gateway nor a decision reads it.
 
+use std::collections::BTreeSet;
+
 use rusqlite::{Connection, params};
 
 use super::Embedded;
-use super::sql::{execute, integer, micros};
+use super::sql::{execute, integer, micros, text};
 use crate::{ActorName, ChangeError, KeyActors, KeyEvent};
 use domain::clock::Micros;
+use domain::identity::OrgId;
 use domain::key::KeyId;
 
 /// The table, made when the file is opened. The version of the schema stays: gateways of before read the file as well,
@@ -57,7 +60,32 @@ fn read(sql: &Connection, key: KeyId) -> rusqlite::Result<KeyActors> {
     Ok(actors)
 }
 
+fn read_created_by(sql: &Connection, org: OrgId, makers: &BTreeSet<ActorName>) -> rusqlite::Result<Vec<KeyId>> {
+    let query = "SELECT keys.id, actor FROM key_actors JOIN keys ON keys.rowid = key_actors.key
+                 JOIN users ON users.id = keys.user
+                 WHERE event = 'created' AND at = keys.created AND keys.revoked IS NULL AND users.org = ?1";
+    let mut query = sql.prepare_cached(query)?;
+    let mut rows = query.query([org.to_string()])?;
+    let mut keys = Vec::new();
+    while let Some(row) = rows.next()? {
+        if makers.contains(&ActorName::new(row.get::<_, String>("actor")?)) {
+            keys.push(text(row, "id")?);
+        }
+    }
+    Ok(keys)
+}
+
 impl Embedded {
+    /// The keys that actors created. See [`crate::State::keys_created_by`]. None are known when the file cannot be
+    /// read.
+    pub(crate) async fn keys_created_by(&self, org: OrgId, makers: &BTreeSet<ActorName>) -> Vec<KeyId> {
+        let makers = makers.clone();
+        self.writer.read(move |sql| read_created_by(sql, org, &makers)).await.unwrap_or_else(|error| {
+            tracing::error!(%error, "cannot read the actors of keys from the state file");
+            Vec::new()
+        })
+    }
+
     /// The actors of keys, in their order.
     ///
     /// # Errors

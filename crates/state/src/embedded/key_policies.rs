@@ -4,7 +4,8 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::directory::Directory;
 use super::sql::{classify_error, execute, for_each_row, text};
-use crate::{ChangeError, PolicyScope};
+use super::standing;
+use crate::{ChangeError, OrgPolicy, PolicyScope};
 use domain::key::KeyId;
 use domain::key::policy::{KeyPolicy, PolicyPatch};
 
@@ -46,7 +47,8 @@ pub(super) fn change(
     allowed: PolicyScope,
 ) -> Result<(), ChangeError> {
     let before = read(sql, key).map_err(classify_error)?;
-    write(sql, key, allowed.apply(key, patch, before.as_deref())?.as_deref())
+    let of_org = if allowed.is_bounded() { standing::policy_of(sql, key)? } else { OrgPolicy::default() };
+    write(sql, key, allowed.apply(key, patch, before.as_deref(), &of_org)?.as_deref())
 }
 
 /// Sets the policy of a key.

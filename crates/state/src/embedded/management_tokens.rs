@@ -7,7 +7,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::Embedded;
 use super::sql::{classify_error, execute, for_each_row, integer, invalid};
-use crate::management_tokens::{MAX_TOKENS, MAX_TOKENS_OF_ORG};
+use crate::management_tokens::{MAX_TOKENS, MAX_TOKENS_OF_ORG, descendants, earliest_revoked};
 use crate::{Change, ChangeError};
 use domain::clock::{self, Micros};
 use domain::management_token::{ManagementToken, TokenId};
@@ -15,7 +15,8 @@ use domain::management_token::{ManagementToken, TokenId};
 /// The table, made when the file is opened. The version of the schema stays: gateways of before read the file as well,
 /// and know no tokens.
 ///
-/// - A `record` is JSON. Those whose time `expires` is over are removed when another token is created.
+/// - A `record` is JSON. Those whose time `expires` is over are removed when another token is created, and where there
+///   is no room the one that was revoked first.
 const TABLE: &str = "
 CREATE TABLE IF NOT EXISTS management_tokens (
   id TEXT PRIMARY KEY, record TEXT NOT NULL, expires INTEGER NOT NULL
@@ -33,10 +34,13 @@ pub(super) fn create_table(connection: &Connection) -> rusqlite::Result<()> {
 
 /// Reads all tokens into memory.
 pub(super) fn load(connection: &Connection, tokens: &ManagementTokens) -> rusqlite::Result<()> {
-    for_each_row(connection, "SELECT record FROM management_tokens", |row| {
+    for_each_token(connection, |token| drop(tokens.0.write().insert(token.id, token)))
+}
+
+fn for_each_token(sql: &Connection, mut use_token: impl FnMut(ManagementToken)) -> rusqlite::Result<()> {
+    for_each_row(sql, "SELECT record FROM management_tokens", |row| {
         let record: String = row.get("record")?;
-        let token: ManagementToken = serde_json::from_str(&record).map_err(|error| invalid(row, "record", error))?;
-        tokens.0.write().insert(token.id, token);
+        use_token(serde_json::from_str(&record).map_err(|error| invalid(row, "record", error))?);
         Ok(())
     })
 }
@@ -53,10 +57,11 @@ pub(super) fn write(sql: &Connection, change: &Change) -> Result<(), ChangeError
     }
 }
 
-/// Requires that the organization of a new token has fewer than it may have.
+/// Requires that the organization of a new token has fewer live ones than it may have.
 fn require_room(sql: &Connection, token: &ManagementToken) -> Result<(), ChangeError> {
     let Some(org) = token.org else { return Ok(()) };
-    let live = "SELECT count(*) FROM management_tokens WHERE expires > ?1 AND record ->> '$.org' = ?2";
+    let live = "SELECT count(*) FROM management_tokens WHERE expires > ?1 AND record ->> '$.org' = ?2
+                AND record ->> '$.revoked' IS NULL";
     let count: i64 = sql
         .prepare_cached(live)
         .and_then(|mut count| count.query_row(params![integer(token.created.0), org.to_string()], |row| row.get(0)))
@@ -72,24 +77,38 @@ pub(super) fn create(sql: &Connection, token: &ManagementToken, now: Micros) -> 
         .and_then(|mut count| count.query_row([], |row| row.get(0)))
         .map_err(classify_error)?;
     if count >= i64::from(MAX_TOKENS) {
-        return Err(ChangeError::TooManyTokens(MAX_TOKENS));
+        let tokens = read_all(sql)?;
+        let oldest = earliest_revoked(&tokens).ok_or(ChangeError::TooManyTokens(MAX_TOKENS))?;
+        execute(sql, "DELETE FROM management_tokens WHERE id = ?1", [oldest.id.as_str()])?;
     }
     let row = params![token.id.as_str(), record(token), integer(token.expires.0)];
     execute(sql, "INSERT INTO management_tokens (id, record, expires) VALUES (?1, ?2, ?3)", row).map(drop)
 }
 
-/// Revokes a token. Of several revocations the first stands.
+/// Revokes a token and its descendants. Of several revocations the first stands.
 fn revoke(sql: &Connection, id: TokenId, at: Micros) -> Result<(), ChangeError> {
-    let mut token = find(sql, id)?.ok_or(ChangeError::NoToken(id))?;
-    token.revoked = token.revoked.or(Some(at));
-    let update = "UPDATE management_tokens SET record = ?2 WHERE id = ?1";
-    execute(sql, update, [id.as_str(), &record(&token)]).map(drop)
+    find(sql, id)?.ok_or(ChangeError::NoToken(id))?;
+    let tokens = read_all(sql)?;
+    let ended = descendants(&tokens, id);
+    for mut token in tokens.into_iter().filter(|token| token.id == id || ended.contains(&token.id)) {
+        token.revoked = token.revoked.or(Some(at));
+        let update = "UPDATE management_tokens SET record = ?2 WHERE id = ?1";
+        execute(sql, update, [token.id.as_str(), &record(&token)])?;
+    }
+    Ok(())
 }
 
 /// Requires that a token is live: a program makes no change after the revocation and the expiry of its token.
 pub(super) fn require_live(sql: &Connection, id: TokenId) -> Result<(), ChangeError> {
     let is_live = find(sql, id)?.is_some_and(|token| token.is_live(clock::now()));
     if is_live { Ok(()) } else { Err(ChangeError::TokenEnded(id)) }
+}
+
+/// All tokens as the file has them, also with the changes before this one in the same transaction.
+fn read_all(sql: &Connection) -> Result<Vec<ManagementToken>, ChangeError> {
+    let mut tokens = Vec::new();
+    for_each_token(sql, |token| tokens.push(token)).map_err(classify_error)?;
+    Ok(tokens)
 }
 
 /// The token as the file has it, also with the changes before this one in the same transaction.
@@ -107,10 +126,16 @@ fn record(token: &ManagementToken) -> String {
 }
 
 impl ManagementTokens {
-    /// Adds a token that was created, and removes those that have expired.
+    /// Adds a token that was created, and removes those that have expired, or one that gives way to it.
     pub(super) fn add(&self, token: ManagementToken, now: Micros) {
         let mut tokens = self.0.write();
         tokens.retain(|_, other| other.expires > now);
+        // As in the file.
+        if tokens.len() >= MAX_TOKENS as usize
+            && let Some(oldest) = earliest_revoked(tokens.values()).map(|token| token.id)
+        {
+            tokens.remove(&oldest);
+        }
         tokens.insert(token.id, token);
     }
 
@@ -119,8 +144,12 @@ impl ManagementTokens {
         match change {
             Change::CreateToken(token) => self.add((**token).clone(), token.created),
             Change::RevokeToken { token, at } => {
-                if let Some(token) = self.0.write().get_mut(token) {
-                    token.revoked = token.revoked.or(Some(*at));
+                let mut tokens = self.0.write();
+                let ended = descendants(tokens.values(), *token);
+                for id in ended.iter().chain([token]) {
+                    if let Some(token) = tokens.get_mut(id) {
+                        token.revoked = token.revoked.or(Some(*at));
+                    }
                 }
             }
             _ => {}

@@ -58,6 +58,7 @@ mod federation;
 mod org_looks;
 mod retired;
 mod preconditions;
+mod standing;
 mod changes;
 mod imports;
 mod load_keys;

@@ -5,6 +5,7 @@ use rusqlite::{Connection, params};
 use super::changes::require_org;
 use super::org_looks;
 use super::sql::{execute, integer};
+use super::standing::read_org;
 use crate::{ChangeError, Org, OrgPatch};
 use domain::identity::OrgId;
 use domain::key::policy::Field;
@@ -41,7 +42,10 @@ pub(super) fn update(sql: &Connection, org: OrgId, patch: &OrgPatch) -> Result<(
         Field::Clear => limit(None)?,
         Field::Set(concurrent) => limit(Some(concurrent))?,
     }
-    let Some(policy) = policy else { return Ok(()) };
+    if policy.is_empty() {
+        return Ok(());
+    }
+    let policy = policy.apply_to(read_org(sql, org)?.policy)?;
     change(sql, org, "UPDATE orgs SET policy = ?2 WHERE id = ?1", policy.to_record())
 }
 

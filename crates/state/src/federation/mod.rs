@@ -12,7 +12,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::duration_text;
+use super::{ActorName, duration_text};
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, Permission, UserId};
 use domain::key::policy::{KeyPolicy, MAX_TAGS};
@@ -82,6 +82,9 @@ pub struct FederationRule {
     /// Time of creation.
     #[serde(with = "clock::rfc3339")]
     pub created: Micros,
+    /// Actor who created it; none when it is not known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub created_by: Option<ActorName>,
 }
 
 /// An exchange of a token for a key, as the state checks and remembers it.
@@ -142,10 +145,12 @@ pub enum InvalidFederationRule {
         IDENTIFYING.join(", ")
     )]
     NoSubject,
-    /// The subject has a wildcard where its owner is named.
+    /// The subject names no owner.
     #[error(
         "the pattern of `sub` lets tokens of several owners in; name the owner before the first wildcard, as \
-         repo:acme/*:ref:refs/heads/main, project_path:acme/*:**, or system:serviceaccount:NAMESPACE:* do"
+         repo:acme/*:ref:refs/heads/main, project_path:acme/*:**, or system:serviceaccount:NAMESPACE:* do, or give one \
+         of {} without a wildcard",
+        IDENTIFYING.join(", ")
     )]
     Owner,
     /// The rule gives no permission.
@@ -200,14 +205,21 @@ impl FederationRule {
         if self.claims.len() > MAX_CLAIMS || !self.claims.keys().all(is_name) {
             return Err(InvalidFederationRule::Claims);
         }
+        let is_exact = |name: &&str| self.claims.get(*name).is_some_and(ClaimPattern::is_exact);
         match self.claims.get("sub") {
-            Some(subject) if subject.fixes_owner() => Ok(()),
+            _ if IDENTIFYING.iter().any(is_exact) => Ok(()),
+            Some(subject) if subject.names_owner() => Ok(()),
+            // Of an unknown form, one text names one subject, unless the owners of an issuer choose their subjects.
+            Some(subject) if subject.is_exact() && !self.has_composed_subjects() => Ok(()),
             Some(_) => Err(InvalidFederationRule::Owner),
-            None => {
-                let is_exact = |name: &&str| self.claims.get(*name).is_some_and(ClaimPattern::is_exact);
-                IDENTIFYING.iter().any(is_exact).then_some(()).ok_or(InvalidFederationRule::NoSubject)
-            }
+            None => Err(InvalidFederationRule::NoSubject),
         }
+    }
+
+    /// Returns whether the issuer is one of GitHub, of any enterprise or server: each repository may compose its
+    /// subject of other claims, such as `ref:refs/heads/main`.
+    fn has_composed_subjects(&self) -> bool {
+        self.issuer.contains("//token.actions.githubusercontent.com") || self.issuer.ends_with("/_services/token")
     }
 
     /// Returns whether the claims of a verified token match.
@@ -256,6 +268,7 @@ mod tests {
             max: Duration::from_secs(3600),
             tags: BTreeMap::new(),
             created: Micros(7),
+            created_by: None,
         }
     }
 
@@ -268,7 +281,9 @@ mod tests {
         assert_eq!(rule().validate(), Ok(()));
         for (of, expected) in [
             (claims(&[("sub", "*")]), Err(InvalidFederationRule::Owner)),
-            (claims(&[("sub", "repo:*"), ("repository_owner", "acme")]), Err(InvalidFederationRule::Owner)),
+            (claims(&[("sub", "repo:*")]), Err(InvalidFederationRule::Owner)),
+            (claims(&[("sub", "repo:*"), ("repository_owner", "acme*")]), Err(InvalidFederationRule::Owner)),
+            (claims(&[("sub", "repo:*"), ("repository_owner", "acme")]), Ok(())),
             (claims(&[]), Err(InvalidFederationRule::NoSubject)),
             (claims(&[("ref", "refs/heads/main")]), Err(InvalidFederationRule::NoSubject)),
             (claims(&[("repository", "acme/*")]), Err(InvalidFederationRule::NoSubject)),
@@ -280,6 +295,36 @@ mod tests {
         }
         let many = (0..17).map(|number| (format!("c{number}"), "x".parse().unwrap())).collect();
         assert_eq!(FederationRule { claims: many, ..rule() }.validate(), Err(InvalidFederationRule::Claims));
+    }
+
+    #[test]
+    fn subject_of_an_unknown_form_needs_a_claim_that_names_the_owner() {
+        let of_issuer = |issuer: &str, of| FederationRule { issuer: issuer.into(), claims: of, ..rule() }.validate();
+        let github = "https://token.actions.githubusercontent.com";
+        let enterprise = "https://token.actions.githubusercontent.com/acme";
+        for issuer in [github, enterprise, "https://git.acme.example/_services/token", "https://ci.acme.example"] {
+            for subject in [
+                "ref:refs/heads/*",
+                "environment:prod:*",
+                "event_name:push:ref:refs/heads/*",
+                "a/b/c/*",
+                "job/x:*",
+                "repo:",
+            ] {
+                let expected = if subject == "repo:" && issuer.ends_with("ci.acme.example") {
+                    Ok(())
+                } else {
+                    Err(InvalidFederationRule::Owner)
+                };
+                assert_eq!(of_issuer(issuer, claims(&[("sub", subject)])), expected, "{issuer} {subject}");
+                assert_eq!(of_issuer(issuer, claims(&[("sub", subject), ("repository_owner_id", "42")])), Ok(()));
+            }
+            assert_eq!(of_issuer(issuer, claims(&[("sub", "repository_owner:acme:ref:**")])), Ok(()));
+        }
+        let composed = claims(&[("sub", "ref:refs/heads/main")]);
+        assert_eq!(of_issuer(github, composed.clone()), Err(InvalidFederationRule::Owner));
+        assert_eq!(of_issuer(enterprise, composed.clone()), Err(InvalidFederationRule::Owner));
+        assert_eq!(of_issuer("https://ci.acme.example", composed), Ok(()), "one subject of its own issuer");
     }
 
     #[test]

@@ -6,11 +6,24 @@ use serde::{Deserialize, Serialize};
 
 /// Bytes of a pattern at most.
 const MAX_LENGTH: usize = 512;
-/// Segments of a subject that name its owner, by the beginning of the subject: of Kubernetes the namespace comes third,
-/// of SPIFFE it is `spiffe://DOMAIN/ns/NAMESPACE`.
-const DEEP_OWNERS: [(&str, usize); 2] = [("system:serviceaccount", 3), ("spiffe:", 4)];
-/// The same of all others, such as `repo:OWNER/…`, `project_path:GROUP/…` and `organization:OWNER:…`.
-const OWNER_DEPTH: usize = 2;
+/// Known forms of subjects: their beginnings, and the segments after it that name the owner. Of GitHub, also with a
+/// subject that the repository has composed; of GitLab; of Terraform and Buildkite; of CircleCI; of Kubernetes; of
+/// SPIFFE, where it is `spiffe://DOMAIN/ns/NAMESPACE`.
+const KNOWN_FORMS: [(&str, usize); 13] = [
+    ("repo:", 1),
+    ("repository:", 1),
+    ("repository_id:", 1),
+    ("repository_owner:", 1),
+    ("repository_owner_id:", 1),
+    ("project_path:", 1),
+    ("project_id:", 1),
+    ("namespace_path:", 1),
+    ("namespace_id:", 1),
+    ("organization:", 1),
+    ("org/", 1),
+    ("system:serviceaccount:", 1),
+    ("spiffe://", 3),
+];
 
 /// Pattern that the text of a claim has to match as a whole.
 ///
@@ -45,16 +58,14 @@ impl ClaimPattern {
         !self.0.contains('*')
     }
 
-    /// Returns whether all subjects that match have the same owner: the first wildcard comes after the segments that
-    /// name it.
-    pub fn fixes_owner(&self) -> bool {
-        let Some(wildcard) = self.0.find('*') else { return true };
-        let fixed = &self.0[..wildcard];
-        // Without the last piece, which the wildcard goes on with.
-        let complete = fixed.rmatch_indices([':', '/']).next().map_or("", |(end, _)| &fixed[..end]);
-        let depth = DEEP_OWNERS.iter().find(|(begins, _)| complete.starts_with(begins));
-        let depth = depth.map_or(OWNER_DEPTH, |(_, depth)| *depth);
-        complete.split([':', '/']).filter(|segment| !segment.is_empty()).count() >= depth
+    /// Returns whether all subjects that match have the same owner: they are of a known form, and the first wildcard
+    /// comes after the segments that name the owner.
+    pub fn names_owner(&self) -> bool {
+        let known = |(beginning, depth): &(&str, usize)| {
+            let owner: Vec<&str> = self.0.strip_prefix(beginning)?.split([':', '/']).take(*depth).collect();
+            Some(owner.len() == *depth && owner.iter().all(|segment| !segment.is_empty() && !segment.contains('*')))
+        };
+        KNOWN_FORMS.iter().find_map(known).unwrap_or(false)
     }
 }
 
@@ -185,7 +196,13 @@ mod tests {
             ("org/0a1b/project/*/user/*", true),
             ("system:serviceaccount:ci:*", true),
             ("spiffe://example.org/ns/ci/**", true),
-            ("123456", true),
+            ("123456", false),
+            ("ref:refs/heads/main", false),
+            ("ref:refs/heads/*", false),
+            ("environment:prod:*", false),
+            ("a/b/c/*", false),
+            ("repository_owner_id:42:ref:refs/heads/*", true),
+            ("repo:", false),
             ("repo:acme/app:pull_request", true),
             ("*", false),
             ("**", false),
@@ -202,7 +219,7 @@ mod tests {
             ("system:*", false),
             ("spiffe://example.org/ns/*", false),
         ] {
-            assert_eq!(pattern(text).fixes_owner(), fixed, "{text}");
+            assert_eq!(pattern(text).names_owner(), fixed, "{text}");
         }
     }
 
@@ -239,7 +256,7 @@ mod tests {
             of in "(repo|project_path):[ab*]{0,3}[/:*]?[ab*/:]{0,6}", one in "[ab]{1,3}", other in "[ab]{1,3}",
             rest in "[/][ab/:]{0,5}", others in "[/][ab/:]{0,5}",
         ) {
-            prop_assume!(one != other && of.parse::<ClaimPattern>().is_ok_and(|of| of.fixes_owner()));
+            prop_assume!(one != other && of.parse::<ClaimPattern>().is_ok_and(|of| of.names_owner()));
             let kind = of.split(':').next().unwrap_or_default();
             let matches = |owner: &str, rest: &str| pattern(&of).matches(&format!("{kind}:{owner}{rest}"));
             prop_assert!(!(matches(&one, &rest) && matches(&other, &others)));

@@ -86,6 +86,7 @@ pub(super) fn differences(rule: &FederationRule, stored: &FederationRule) -> Vec
         ("max", rule.max == stored.max),
         ("tags", rule.tags == stored.tags),
         ("created", rule.created == stored.created),
+        ("created_by", rule.created_by == stored.created_by),
     ];
     same.into_iter().filter(|(_, same)| !same).map(|(name, _)| name).collect()
 }

@@ -131,7 +131,9 @@ impl<'a> ApiCall<'a> {
             ApiEndpoint::ListTokens => json!(management.list_tokens(actor, Some(org), &self.page()?, now).await?),
             ApiEndpoint::CreateToken => return self.create_token().await,
             ApiEndpoint::RevokeToken => {
-                json!({ "token": management.revoke_token(actor, input::token(id)?, now).await? })
+                let with_descendants = json_input::boolean(self.request, "with_descendants")?.unwrap_or(false);
+                let token = management.revoke_token(actor, input::token(id)?, with_descendants, now).await?;
+                json!({ "token": token })
             }
         };
         Ok(json_response(StatusCode::OK, &body))

@@ -50,7 +50,8 @@ impl PageContext<'_> {
     }
 
     pub(super) async fn revoke_token(&self, id: &str) -> HandlerResult {
-        self.management.revoke_token(&self.actor, Self::token_id(id)?, self.request.now).await?;
+        let with_descendants = !self.request.form().field("descendants").is_empty();
+        self.management.revoke_token(&self.actor, Self::token_id(id)?, with_descendants, self.request.now).await?;
         Ok(response::see_other(&format!("{}/tokens?done=revoked-token", self.base)))
     }
 

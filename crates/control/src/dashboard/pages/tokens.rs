@@ -19,7 +19,7 @@ pub struct TokensPage {
     pub paging: Paging,
 }
 
-/// The form that revokes a token. It has no field.
+/// The form that revokes a token. Its field `descendants` ends the keys and rules that the token made as well.
 #[derive(Clone, Debug, Template)]
 #[template(path = "revoke_token.html")]
 pub struct RevokeTokenPage {

@@ -6,7 +6,7 @@ use domain::key::policy::{Disabled, Field, KeyPolicy, PolicyPatch};
 
 use super::super::operation::Operation;
 use super::Directory;
-use crate::{Change, ChangeError, PolicyChange, PolicyScope};
+use crate::{Change, ChangeError, OrgPolicy, PolicyChange, PolicyScope};
 
 impl Directory {
     /// Makes the part of a change effective that has to be so before it is written: a key that is disabled for being
@@ -31,8 +31,10 @@ impl Directory {
     /// Makes a committed change of a policy effective.
     pub(super) fn change_policy(&self, key: KeyId, patch: &PolicyPatch, allowed: PolicyScope) {
         self.with_key(key, |record| {
-            // Checked by the commit: it makes the same policy of the same one before.
-            if let Ok(policy) = allowed.apply(key, patch, record.view().policy.as_deref()) {
+            // Checked by the commit, also against the organization's policy: it makes the same policy of the same one
+            // before.
+            let before = record.view().policy;
+            if let Ok(policy) = allowed.apply(key, patch, before.as_deref(), &OrgPolicy::default()) {
                 record.set_policy(policy);
             }
         });

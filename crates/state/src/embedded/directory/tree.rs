@@ -171,7 +171,8 @@ impl Tree {
             Field::Clear => entry.record.set_own_limit(None),
             Field::Set(concurrent) => entry.record.set_own_limit(Some(concurrent)),
         }
-        entry.org.policy = patch.policy.unwrap_or(entry.org.policy);
+        // Checked by the commit, which made it of the same one.
+        entry.org.policy = patch.policy.apply_to(entry.org.policy).unwrap_or(entry.org.policy);
     }
 
     pub(super) fn add_user(&mut self, user: User) {

@@ -15,6 +15,7 @@ use super::orgs::Orgs;
 use super::origin::Origin;
 use super::revocation_log::LogWriter;
 use super::sessions::Sessions;
+use super::standings::Standings;
 use super::tickets::Tickets;
 use super::token_grants::TokenGrants;
 use super::transactions::Transactions;
@@ -98,9 +99,10 @@ impl Changes<'_> {
                 Box::pin(self.write(made, Origin { grant, ..origin.within(change) }, is_retry)).await
             }
             Change::IfMatch { change, .. } if change.target().is_none() => Err(ChangeError::Stale.into()),
-            Change::ByPerson { change: made, .. }
-            | Change::ByFederation { change: made, .. }
-            | Change::IfMatch { change: made, .. } => Box::pin(self.write(made, origin.within(change), is_retry)).await,
+            Change::ByPerson { .. } | Change::ByFederation { .. } => {
+                Box::pin(self.write_with_standing(change, origin, is_retry)).await
+            }
+            Change::IfMatch { change: made, .. } => Box::pin(self.write(made, origin.within(change), is_retry)).await,
             Change::Once { request, change } => Box::pin(self.write_recorded(request, change, origin, is_retry)).await,
             Change::FederationRule(change) => FederationRules(self.0).change(change, origin, is_retry).await,
             Change::RevokeKey { key, at } => keys.revoke(*key, *at, origin).await,
@@ -109,10 +111,34 @@ impl Changes<'_> {
             Change::ChooseOrg { session, org } => sessions.choose_org(*session, *org).await,
             Change::EndSession { session } => sessions.end(*session).await,
             Change::EndMembership { session, org } => sessions.end_membership(*session, *org).await,
-            Change::CreateToken(token) => ManagementTokens(self.0).create(token, origin, is_retry).await,
-            Change::RevokeToken { token, at } => TokenGrants(self.0).revoke_token(*token, *at, origin).await,
+            Change::CreateToken(token) => ManagementTokens(self.0).create_in_room(token, origin, is_retry).await,
+            Change::RevokeToken { token, at } => TokenGrants(self.0).revoke_with_descendants(*token, *at, origin).await,
             Change::PutTicket { digest, content, expires, .. } => Tickets(self.0).put(digest, content, *expires).await,
         }
+    }
+
+    /// Writes the change of a person or of an exchange, with their standing at this moment.
+    async fn write_with_standing(
+        self,
+        change: &Change,
+        origin: Origin<'_>,
+        is_retry: bool,
+    ) -> Result<u32, CommitError> {
+        let standings = Standings(self.0);
+        let (made, standing) = match change {
+            Change::ByPerson { person, change } => (change, standings.of_person(*person, change).await),
+            Change::ByFederation { exchange, change } => (change, standings.of_service(&exchange.rule).await.map(Some)),
+            _ => unreachable!("the caller has one of these"),
+        };
+        let standing = match standing {
+            // An earlier attempt may have made it, while there was the right to.
+            Err(CommitError::Final(_)) if is_retry => {
+                return Err(ChangeError::Unavailable(StorageError::Redis(Unavailable::TimedOut)).into());
+            }
+            standing => standing?,
+        };
+        let origin = Origin { standing: standing.as_ref(), ..origin.within(change) };
+        self.write(made, origin, is_retry).await
     }
 
     /// Makes the change of a request with an idempotency key, with the record of the request.

@@ -5,14 +5,16 @@
 //! - A failover that loses a revocation loses its actor with it. The revocation is written again
 //!   (`redis/revocations`), its actor is not: the key then names none.
 
+use std::collections::{BTreeMap, BTreeSet};
+
 use redis::cmd;
 
 use super::transaction::Transaction;
-use super::transactions::Transactions;
+use super::transactions::{Transactions, read_each};
 use crate::redis::record_names::RecordNames;
-use crate::{ActorName, KeyActors, KeyEvent};
+use crate::{ActorName, Key, KeyActors, KeyEvent};
 use domain::clock::Micros;
-use domain::key::KeyId;
+use domain::key::{KeyId, OrgTag};
 use redis_client::CommandError;
 
 /// Actors of keys, over the transactions of one thread.
@@ -30,6 +32,40 @@ impl KeyActorIndex<'_> {
         }
         let values: Vec<Option<String>> = self.0.client.query(&query).await?;
         Ok(values.chunks(KeyEvent::ALL.len()).map(decode).collect())
+    }
+
+    /// The keys of an organization that actors created and that are not revoked. Fields are read some at a time.
+    pub(crate) async fn created_by(
+        self,
+        tag: OrgTag,
+        makers: &BTreeSet<ActorName>,
+    ) -> Result<Vec<KeyId>, CommandError> {
+        let pattern = format!("* {}", KeyEvent::Created.name());
+        let mut made = BTreeMap::new();
+        let mut cursor = 0_u64;
+        loop {
+            let mut scan = cmd("HSCAN");
+            scan.arg(self.0.shared.names.key_actors(tag)).arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(1000);
+            let (next, fields): (u64, Vec<(String, String)>) = self.0.client.query(&scan).await?;
+            for (field, value) in fields {
+                let key = field.split_once(' ').and_then(|(key, _)| key.parse::<KeyId>().ok());
+                let by = value.split_once(' ').map(|(at, actor)| (at.parse().ok().map(Micros), ActorName::new(actor)));
+                if let (Some(key), Some((at, actor))) = (key, by)
+                    && makers.contains(&actor)
+                {
+                    made.insert(key, at);
+                }
+            }
+            cursor = next;
+            if cursor == 0 {
+                break;
+            }
+        }
+        let is_made = |key: &Key| key.revoked.is_none() && made.get(&key.id) == Some(&Some(key.created));
+        let ids: Vec<KeyId> = made.keys().copied().collect();
+        let read = async |key| Ok(self.0.read_key(key).await?.map(|stored| stored.key));
+        let keys = read_each(ids.into_iter().map(read)).await?;
+        Ok(keys.iter().filter(|key| is_made(key)).map(|key| key.id).collect())
     }
 }
 

@@ -5,8 +5,9 @@ use super::commit_error::CommitError;
 use super::keys::Keys;
 use super::origin::Origin;
 use super::record_fields::quota_fields;
+use super::standing::BoundingPolicy;
 use super::transaction::{Record, Transaction};
-use crate::{ChangeError, Key, KeyPatch, PolicyChange, PolicyScope};
+use crate::{ChangeError, Key, KeyPatch, OrgPolicy, PolicyChange, PolicyScope};
 use domain::clock;
 use domain::key::KeyId;
 use domain::key::policy::{Field, KeyPolicy};
@@ -16,7 +17,12 @@ impl Keys<'_> {
     /// Changes a key that is not revoked.
     pub(super) async fn update(self, id: KeyId, patch: &KeyPatch, origin: Origin<'_>) -> Result<u32, CommitError> {
         let stored = self.require_active(id).await?;
-        let policy = patch.policy.as_ref().map(|change| next_policy(&stored.key, change)).transpose()?;
+        let bounding = match &patch.policy {
+            Some(change) if change.allowed.is_bounded() => Some(BoundingPolicy::read(self.0, id.tag()).await?),
+            _ => None,
+        };
+        let of_org = bounding.as_ref().map(|bounding| bounding.policy).unwrap_or_default();
+        let policy = patch.policy.as_ref().map(|change| next_policy(&stored.key, change, &of_org)).transpose()?;
         self.change(&stored, origin, |transaction, record| {
             transaction.allow_oom();
             match patch.quota {
@@ -33,6 +39,9 @@ impl Keys<'_> {
             }
             if patch.policy.as_ref().is_some_and(|change| matches!(change.patch.disabled, Field::Set(_))) {
                 transaction.hset_field(record, "disablings", &(stored.disablings + 1).to_string());
+            }
+            if let Some(bounding) = &bounding {
+                bounding.require(transaction, &self.0.shared.names, CommitError::Conflict);
             }
             match policy {
                 None => {}
@@ -56,9 +65,9 @@ impl Keys<'_> {
 }
 
 /// The policy that a change makes of that of a key; none of an empty one.
-fn next_policy(key: &Key, change: &PolicyChange) -> Result<Option<Box<KeyPolicy>>, ChangeError> {
+fn next_policy(key: &Key, change: &PolicyChange, of_org: &OrgPolicy) -> Result<Option<Box<KeyPolicy>>, ChangeError> {
     let PolicyChange { patch, allowed } = change;
-    let policy = allowed.apply(key.id, patch, key.policy.as_deref())?;
+    let policy = allowed.apply(key.id, patch, key.policy.as_deref(), of_org)?;
     if matches!(*allowed, PolicyScope::Unused(since) if key.created >= since) {
         return Err(ChangeError::InUse(key.id));
     }

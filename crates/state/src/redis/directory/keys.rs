@@ -11,6 +11,7 @@ use super::key_list::KeyList;
 use super::orgs::Orgs;
 use super::origin::Origin;
 use super::record_fields::key_fields;
+use super::standing::BoundingPolicy;
 use super::transaction::{CommitResult, Record, Transaction};
 use super::transactions::Transactions;
 use crate::bucket::Bucket;
@@ -18,7 +19,7 @@ use crate::redis::digest_index;
 use crate::redis::record_codec::StoredKey;
 use crate::redis::record_names::hex;
 use crate::redis::revocations::Revocation;
-use crate::{ChangeError, Key, KeyEvent, LastRotation, User};
+use crate::{ChangeError, Key, KeyEvent, LastRotation};
 use domain::clock::Micros;
 use domain::key::{KeyDigest, KeyId};
 use domain::quota::Quota;
@@ -30,6 +31,8 @@ enum NewKeyCheck {
     IdFree,
     UserExists,
     OrgActive,
+    /// The organization has the policy that was read.
+    SamePolicy,
     FewKeys(u32),
     /// With the microseconds until a key may be created again.
     Token(u64),
@@ -56,13 +59,14 @@ impl Keys<'_> {
     pub(super) async fn create(self, key: &Key, digest: &KeyDigest, origin: Origin<'_>) -> Result<u32, CommitError> {
         let tag = Orgs(self.0).require_tag(key.org).await?;
         let user = self.0.read_user(tag, key.user).await?.filter(|user| user.org == key.org && user.removed.is_none());
-        let user = user.ok_or(ChangeError::NoUser(key.user))?;
+        user.ok_or(ChangeError::NoUser(key.user))?;
         if key.id.tag() != tag {
             return Err(ChangeError::NoOrg(key.org).into());
         }
+        let policy = self.bounding_policy(key).await?;
         let token = CreationToken::find(self.0, tag, origin.person).await?;
         DigestClaims(self.0).claim(digest, key.id, key.created).await?;
-        let created = self.write((key, digest), &user, token, origin).await;
+        let created = self.write((key, digest), policy.as_ref(), token, origin).await;
         // After any other error the key may have been written, or the next attempt needs the claim again.
         if let Err(CommitError::Final(_)) = created {
             self.release_unused(digest, key.id, origin).await?;
@@ -73,7 +77,7 @@ impl Keys<'_> {
     async fn write(
         self,
         (key, digest): (&Key, &KeyDigest),
-        user: &User,
+        policy: Option<&BoundingPolicy>,
         token: Option<CreationToken>,
         origin: Origin<'_>,
     ) -> Result<u32, CommitError> {
@@ -84,16 +88,19 @@ impl Keys<'_> {
         let used = key.last_used.unwrap_or_default();
         let mut transaction = self.0.transaction();
         origin.write_record(&mut transaction, names, || NewKeyCheck::NotRecorded);
-        let [owner, record] = transaction.records([names.user(tag, user.id), names.key(key.id)]);
+        let [owner, record] = transaction.records([names.user(tag, key.user), names.key(key.id)]);
         transaction.check(Check::Absent(record), NewKeyCheck::IdFree);
         transaction.check(Check::NoField(owner, "removed"), NewKeyCheck::UserExists);
         if origin.person.is_some() || origin.exchange.is_some() {
             let org = transaction.record(names.org(tag));
             transaction.check(Check::Equal(org, "suspended", "0"), NewKeyCheck::OrgActive);
         }
+        if let Some(policy) = policy {
+            policy.require(&mut transaction, names, NewKeyCheck::SamePolicy);
+        }
         if let Some(token) = token {
             let limit = self.0.bounds().keys_per_user;
-            let keys_of = transaction.record(names.keys_of(tag, user.id));
+            let keys_of = transaction.record(names.keys_of(tag, key.user));
             transaction.check(Check::Fewer(keys_of, limit), NewKeyCheck::FewKeys(limit));
             token.take(&mut transaction, NewKeyCheck::Token(token.wait_us));
         }
@@ -114,7 +121,7 @@ impl Keys<'_> {
     /// The result of a creation that was refused by a check; success when an earlier attempt has created the key.
     async fn explain_refusal(self, key: &Key, digest: &KeyDigest, check: NewKeyCheck) -> Result<u32, CommitError> {
         match check {
-            NewKeyCheck::NotRecorded => Err(CommitError::Conflict),
+            NewKeyCheck::NotRecorded | NewKeyCheck::SamePolicy => Err(CommitError::Conflict),
             NewKeyCheck::UserExists => Err(ChangeError::NoUser(key.user).into()),
             NewKeyCheck::OrgActive => Err(ChangeError::OrgSuspended(key.org).into()),
             NewKeyCheck::FewKeys(limit) => {
@@ -131,6 +138,17 @@ impl Keys<'_> {
                 _ => Err(ChangeError::Taken("id").into()),
             },
         }
+    }
+
+    /// The policy within which a new key is created; none of a session quota key.
+    async fn bounding_policy(self, key: &Key) -> Result<Option<BoundingPolicy>, CommitError> {
+        if key.session_quota_key {
+            return Ok(None);
+        }
+        let bounding = BoundingPolicy::read(self.0, key.id.tag()).await?;
+        let expires = key.policy.as_deref().and_then(|policy| policy.expires);
+        bounding.policy.check_new_key(expires, key.created).map_err(ChangeError::from)?;
+        Ok(Some(bounding))
     }
 
     /// The result of a change whose request was recorded meanwhile.

@@ -1,15 +1,17 @@
 //! Management tokens: records in one hash, by id, with a sorted set of the times at which they expire.
 
+use std::collections::BTreeSet;
+
 use redis::cmd;
 
 use super::check::Check;
 use super::commit_error::CommitError;
 use super::origin::Origin;
 use super::transaction::{Record, Transaction};
-use super::transactions::Transactions;
+use super::transactions::{Transactions, parse_ids};
 use crate::ChangeError;
-use crate::management_tokens::{MAX_TOKENS, MAX_TOKENS_OF_ORG};
-use domain::clock::Micros;
+use crate::management_tokens::{MAX_TOKENS, MAX_TOKENS_OF_ORG, earliest_revoked};
+use domain::clock::{self, Micros};
 use domain::management_token::{ManagementToken, TokenId};
 use redis_client::CommandError;
 
@@ -43,13 +45,65 @@ impl ManagementTokens<'_> {
         records.iter().map(|record| parse(record)).collect()
     }
 
-    /// Creates a token, and removes some that have expired.
-    pub(super) async fn create(
+    /// Creates a token. Where there is no room, the records of revoked tokens give way to it.
+    pub(super) async fn create_in_room(
         self,
         token: &ManagementToken,
         origin: Origin<'_>,
         is_retry: bool,
     ) -> Result<u32, CommitError> {
+        match self.create(token, origin, is_retry).await {
+            Err(CommitError::Final(ChangeError::TooManyTokens(limit))) if self.make_room(token, limit).await? => {
+                Err(CommitError::Conflict)
+            }
+            created => created,
+        }
+    }
+
+    /// Makes room where a bound is reached: in that of an organization, tokens that are not live are counted no longer,
+    /// and their records stay; else the record that was revoked first is removed. Returns whether there is room now.
+    async fn make_room(self, token: &ManagementToken, limit: u32) -> Result<bool, CommitError> {
+        // Before the records: a token that is counted has one.
+        let counted = self.counted(token).await?;
+        let now = clock::now();
+        let tokens = self.list().await?;
+        let mut transaction = self.0.transaction::<CommitError>();
+        let used = if limit == MAX_TOKENS_OF_ORG {
+            let live = tokens.iter().filter(|other| other.org == token.org && other.is_live(now));
+            let live: BTreeSet<TokenId> = live.map(|other| other.id).collect();
+            let of_org = self.ends_of_org(&mut transaction, token);
+            for (of_org, gone) in
+                of_org.into_iter().flat_map(|of_org| counted.difference(&live).map(move |id| (of_org, id)))
+            {
+                transaction.zrem(of_org, gone.as_str());
+            }
+            live.len()
+        } else {
+            let oldest = earliest_revoked(&tokens).filter(|_| tokens.len() >= limit as usize);
+            let [records, ends] = self.records(&mut transaction);
+            if let Some(oldest) = oldest {
+                let of_org = self.ends_of_org(&mut transaction, oldest);
+                transaction.hdel(records, &[oldest.id.as_str()]);
+                [Some(ends), of_org].into_iter().flatten().for_each(|ends| transaction.zrem(ends, oldest.id.as_str()));
+            }
+            tokens.len() - usize::from(oldest.is_some())
+        };
+        if !transaction.is_empty() {
+            self.0.commit_without_replicas(transaction).await?.into_replicas()?;
+        }
+        // Others may have made the room, or taken it.
+        Ok(used < limit as usize)
+    }
+
+    /// The tokens that count in the bound of the organization of a token.
+    async fn counted(self, token: &ManagementToken) -> Result<BTreeSet<TokenId>, CommandError> {
+        let Some(org) = token.org else { return Ok(BTreeSet::new()) };
+        let read = cmd("ZRANGE").arg(self.0.shared.names.management_token_ends_of(org)).arg(0).arg(-1).to_owned();
+        Ok(parse_ids(self.0.client.query(&read).await?)?.into_iter().collect())
+    }
+
+    /// Creates a token, and removes some that have expired.
+    async fn create(self, token: &ManagementToken, origin: Origin<'_>, is_retry: bool) -> Result<u32, CommitError> {
         let id = token.id.as_str();
         let json = token_json(token);
         let mut transaction = self.0.transaction();

@@ -13,8 +13,8 @@
 //!
 //! ```text
 //! change > token_grants > management_tokens; key_updates > keys > key_list, federation, key_actors, digest_claims,
-//!        > users > user_index > orgs > origin > idempotency > transactions > transaction; sessions > session_index;
-//!        tickets; revocation_log
+//!        > standings > users > user_index > orgs > origin > standing > idempotency > transactions > transaction;
+//!        sessions > session_index; tickets; revocation_log
 //! ```
 
 mod change;
@@ -27,6 +27,8 @@ mod digest_claims;
 mod key_list;
 mod federation;
 mod key_actors;
+mod standing;
+mod standings;
 mod origin;
 mod idempotency;
 mod keys;

@@ -138,7 +138,10 @@ impl Orgs<'_> {
         // Suspensions and lower limits are among them, and all of them rewrite a field.
         transaction.allow_oom();
         transaction.check(Check::Equal(record, "id", &org.to_string()), ChangeError::NoOrg(org).into());
-        if origin.etag.is_some() || patch.suspended == Some(true) {
+        // A policy is checked as a whole, so it is made of the one that was read.
+        let policy = (!patch.policy.is_empty()).then(|| patch.policy.apply_to(stored.org.policy)).transpose();
+        let policy = policy.map_err(ChangeError::from)?;
+        if origin.etag.is_some() || policy.is_some() || patch.suspended == Some(true) {
             transaction.check(Check::Version(record, &stored.version), CommitError::Conflict);
         }
         if let Some(suspended) = patch.suspended {
@@ -151,7 +154,7 @@ impl Orgs<'_> {
             Field::Clear => transaction.hdel(record, &["concurrent"]),
             Field::Set(concurrent) => transaction.hset_field(record, "concurrent", &concurrent.to_string()),
         }
-        match patch.policy.map(OrgPolicy::to_record) {
+        match policy.map(OrgPolicy::to_record) {
             None => {}
             Some(None) => transaction.hdel(record, &["policy"]),
             Some(Some(json)) => transaction.hset_field(record, "policy", &json),

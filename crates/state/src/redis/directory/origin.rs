@@ -2,6 +2,7 @@
 
 use super::check::Check;
 use super::idempotency::Once;
+use super::standing::Standing;
 use super::transaction::Transaction;
 use crate::redis::record_codec::{Version, new_version};
 use crate::redis::record_names::RecordNames;
@@ -26,6 +27,8 @@ pub(super) struct Grant {
 pub(super) struct Origin<'a> {
     /// The person whose bounds hold; none of the operator.
     pub(super) person: Option<UserId>,
+    /// The standing of the person, or of the service of an exchange, which the transaction requires.
+    pub(super) standing: Option<&'a Standing>,
     /// The actor to record; none when it is not known.
     pub(super) actor: Option<&'a ActorName>,
     /// The exchange for which a key is created; none of others.
@@ -75,9 +78,9 @@ impl Origin<'_> {
         if self.etag.is_some() { Ok(self.mark.to_owned()) } else { new_version() }
     }
 
-    /// Has a transaction require the grant of the program's token, and record the request, if the change is for one;
-    /// that requires that this was not done before. To be called before any other check: a repeated request finds its
-    /// own change, whatever else is refused by then.
+    /// Has a transaction require the grant of the program's token and the standing of the person, and record the
+    /// request, if the change is for one; that requires that this was not done before. To be called before any other
+    /// check: a repeated request finds its own change, whatever else is refused by then.
     pub(super) fn write_record<F>(
         self,
         transaction: &mut Transaction<F>,
@@ -93,6 +96,9 @@ impl Origin<'_> {
         if let Some(grant) = self.grant {
             let record = transaction.record(names.token_grant(grant.place, grant.token));
             transaction.check(Check::Equal(record, GRANT_FIELD, LIVE_GRANT), failure());
+        }
+        if let Some(standing) = self.standing {
+            standing.require(transaction, names, failure);
         }
     }
 }

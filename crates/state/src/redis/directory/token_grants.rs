@@ -11,6 +11,8 @@
 //! - A grant expires with its token, by the server's clock: so a program makes no change after that either, whatever
 //!   the clock of its gateway says.
 
+use std::collections::BTreeSet;
+
 use redis::cmd;
 
 use super::check::Check;
@@ -21,7 +23,7 @@ use super::origin::{GRANT_FIELD, Grant, LIVE_GRANT, Origin};
 use super::sessions::milliseconds;
 use super::transaction::{Record, Transaction};
 use super::transactions::Transactions;
-use crate::{ActorName, Change, ChangeError, IdempotencyPlace};
+use crate::{ActorName, Change, ChangeError, IdempotencyPlace, descendants};
 use domain::clock::Micros;
 use domain::key::OrgTag;
 use domain::management_token::{ManagementToken, TokenId};
@@ -94,6 +96,33 @@ impl TokenGrants<'_> {
             transaction.allow_oom();
         }
         (transaction, record)
+    }
+
+    /// Revokes a token and its descendants. A revoked token creates none, so the list that is read after its revocation
+    /// has all that it has made.
+    pub(super) async fn revoke_with_descendants(
+        self,
+        id: TokenId,
+        at: Micros,
+        origin: Origin<'_>,
+    ) -> Result<u32, CommitError> {
+        let mut replicas = self.revoke_token(id, at, origin).await?;
+        let mut ended = BTreeSet::new();
+        loop {
+            let found = descendants(&ManagementTokens(self.0).list().await?, id);
+            let left: Vec<TokenId> = found.difference(&ended).copied().collect();
+            if left.is_empty() {
+                return Ok(replicas);
+            }
+            for token in left {
+                ended.insert(token);
+                match self.revoke_token(token, at, Origin::default()).await {
+                    // Expired, and removed meanwhile.
+                    Err(CommitError::Final(ChangeError::NoToken(_))) => {}
+                    reached => replicas = replicas.min(reached?),
+                }
+            }
+        }
     }
 
     /// Revokes a token, and takes all its grants away.

@@ -31,6 +31,8 @@ enum NewUserCheck {
     OrgExists,
     EmailFree,
     IdFree,
+    /// The responsible person of a service exists.
+    PersonExists(UserId),
 }
 
 /// Users, over the transactions of one thread.
@@ -40,9 +42,7 @@ pub(crate) struct Users<'a>(pub(crate) &'a Transactions);
 impl Users<'_> {
     pub(super) async fn create(self, user: &User, origin: Origin<'_>) -> Result<u32, CommitError> {
         let tag = Orgs(self.0).require_tag(user.org).await?;
-        if let Some(responsible) = user.responsible {
-            self.require_person(tag, user.org, responsible).await?;
-        }
+        self.require_responsible(tag, user).await?;
         // Before the record, so that there is no user whom a sign-in does not find.
         UserIndex(self.0).add(user).await?;
         let names = &self.0.shared.names;
@@ -54,6 +54,10 @@ impl Users<'_> {
         transaction.check(Check::Present(org), NewUserCheck::OrgExists);
         transaction.check(Check::NoField(emails, &user.email), NewUserCheck::EmailFree);
         transaction.check(Check::Absent(record), NewUserCheck::IdFree);
+        if let Some(person) = user.responsible {
+            let record = transaction.record(names.user(tag, person));
+            transaction.check(Check::NoField(record, "removed"), NewUserCheck::PersonExists(person));
+        }
         transaction.hset(record, &user_fields(user));
         transaction.hset_field(record, "version", &new_version()?);
         if user.removed.is_none() {
@@ -72,11 +76,12 @@ impl Users<'_> {
                 self.change(&self.require(tag, user.org, user.id).await?, Origin::default(), |_, _| ()).await
             }
             CommitResult::Failed(NewUserCheck::IdFree) => Err(ChangeError::Taken("id").into()),
+            CommitResult::Failed(NewUserCheck::PersonExists(person)) => Err(ChangeError::NoUser(person).into()),
         }
     }
 
     /// Changes a user that is not removed. What is a service and what a person never changes, so that the checks hold
-    /// for the write.
+    /// for the write; it requires that the responsible person is not removed.
     pub(super) async fn update(
         self,
         org: OrgId,
@@ -101,13 +106,15 @@ impl Users<'_> {
         if let Some(voucher) = voucher.filter(|voucher| stored.user.vouched_by.as_ref() != Some(voucher)) {
             UserIndex(self.0).add_person(org, user, voucher).await?;
         }
-        let write = |transaction: &mut Transaction<_>, record| {
+        let write = |transaction: &mut Transaction<CommitError>, record| {
             transaction.allow_oom();
             if let Some(permitted) = permitted {
                 write_permitted(transaction, record, permitted);
             }
             write_suspension(transaction, record, patch, &stored);
             if let Some(responsible) = responsible {
+                let person = transaction.record(self.0.shared.names.user(tag, *responsible));
+                transaction.check(Check::NoField(person, "removed"), ChangeError::NoUser(*responsible).into());
                 transaction.hset_field(record, "responsible", &responsible.to_string());
             }
         };
@@ -132,6 +139,12 @@ impl Users<'_> {
         self.change(&stored, origin, write).await
     }
 
+    /// Requires that the responsible person of a service, if it is one, may be so.
+    async fn require_responsible(self, tag: OrgTag, user: &User) -> Result<(), CommitError> {
+        let Some(person) = user.responsible else { return Ok(()) };
+        self.require_person(tag, user.org, person).await
+    }
+
     /// Requires a person of the organization who is not removed.
     async fn require_person(self, tag: OrgTag, org: OrgId, user: UserId) -> Result<(), CommitError> {
         let stored = self.require(tag, org, user).await?;
@@ -145,7 +158,12 @@ impl Users<'_> {
     }
 
     /// A user of the organization, also one that was removed.
-    async fn find_stored(self, tag: OrgTag, org: OrgId, user: UserId) -> Result<Option<StoredUser>, CommandError> {
+    pub(super) async fn find_stored(
+        self,
+        tag: OrgTag,
+        org: OrgId,
+        user: UserId,
+    ) -> Result<Option<StoredUser>, CommandError> {
         let fields = self.0.read_fields(&self.0.shared.names.user(tag, user)).await?;
         let stored = fields.map(|fields| fields.user()).transpose()?;
         Ok(stored.filter(|stored| stored.user.org == org))

@@ -1,0 +1,162 @@
+//! Revocation of a management token, with what it has made.
+//!
+//! - The tokens that it made, and those that these made, are revoked with it, in the same change.
+//! - Federation rules and keys that these tokens created, and keys of such rules, are named in the answer. With
+//!   descendants, they end as well: rules first, so that no key is exchanged afterwards.
+
+use std::collections::BTreeSet;
+
+use serde::{Deserialize, Serialize};
+
+use super::actor::AuditActor;
+use super::audited_change::Target;
+use super::authorization::Access;
+use super::federation_rules::{path, target as target_of_rule};
+use super::{Actor, FederationError, Management, ManagementError, Token, keys};
+use domain::clock::Micros;
+use domain::key::KeyId;
+use domain::management_token::{ManagementToken, TokenId, TokenScope};
+use state::{ActorName, Change, RuleChange, descendants};
+
+/// Organizations that are read at a time.
+const ORGS_AT_A_TIME: usize = 100;
+
+/// Descendants of a token that was revoked: the tokens ended with it, the others as `ended` says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Descendants {
+    /// Tokens that it made, and that these made.
+    pub tokens: Vec<TokenId>,
+    /// Federation rules that they created, as `ORGANIZATION/RULE`.
+    pub federation_rules: Vec<String>,
+    /// Keys that they created, or that tokens were exchanged for by these rules, and that were not revoked.
+    pub keys: Vec<KeyId>,
+    /// True when these rules and keys have ended; false when they go on working.
+    pub ended: bool,
+}
+
+/// Descendants as they are looked up.
+#[derive(Default)]
+struct Found {
+    tokens: BTreeSet<TokenId>,
+    rules: Vec<(String, state::FederationRule)>,
+    keys: Vec<KeyId>,
+}
+
+impl Management {
+    /// Revokes a token and the tokens that it made, for every call that begins afterwards; with `with_descendants` also
+    /// the federation rules and keys that they made. Revoking it again ends what is left.
+    ///
+    /// # Errors
+    /// [`ManagementError::NoToken`]; [`ManagementError::MissingScope`] for a program that may revoke no keys;
+    /// [`ManagementError::InvalidToken`] for one that would end what it has made itself.
+    pub async fn revoke_token(
+        &self,
+        actor: &Actor,
+        id: TokenId,
+        with_descendants: bool,
+        now: Micros,
+    ) -> Result<Token, ManagementError> {
+        let by = self.authorize(actor, Access::Token(id), now).await?;
+        if with_descendants {
+            self.check_descendants_may_end(actor, id).await?;
+        }
+        let mut token = self.state.management_token(id).await?.ok_or(ManagementError::NoToken(id))?;
+        let target = Target { org: token.org, user: None, key: None };
+        token.revoked = token.revoked.or(Some(now));
+        // Looked up before the change: a failure afterwards would hide that it was made.
+        let mut shown = self.show_found(actor, token.clone(), now).await?;
+        let change = Change::RevokeToken { token: id, at: now };
+        self.apply_change_at("token.revoke", &format!("token.revoke/{id}"), target, change, by).await?;
+        match self.find_descendants(&token).await {
+            Ok(found) => {
+                if with_descendants {
+                    self.end_descendants(&found, by).await?;
+                }
+                shown.descendants = Some(found.into_descendants(with_descendants));
+            }
+            Err(error) if with_descendants => return Err(error.into()),
+            Err(error) => {
+                tracing::warn!(%error, token = %id, "a token is revoked; what it has made cannot be looked up")
+            }
+        }
+        Ok(shown)
+    }
+
+    /// Checks that an actor may end what a token has made. After its revocation a program ends nothing.
+    async fn check_descendants_may_end(&self, actor: &Actor, id: TokenId) -> Result<(), ManagementError> {
+        let Actor::Program(program) = actor else { return Ok(()) };
+        if !program.token.scopes.contains(&TokenScope::KeysRevoke) {
+            return Err(ManagementError::MissingScope(TokenScope::KeysRevoke));
+        }
+        let own = program.token.id;
+        let is_own = own == id || descendants(&self.state.management_tokens().await?, id).contains(&own);
+        if is_own {
+            Err(ManagementError::InvalidToken("no token ends what it has made itself; use another one"))
+        } else {
+            Ok(())
+        }
+    }
+
+    async fn find_descendants(&self, root: &ManagementToken) -> Result<Found, state::Unavailable> {
+        let tokens = descendants(&self.state.management_tokens().await?, root.id);
+        let makers: BTreeSet<ActorName> = tokens.iter().chain([&root.id]).map(|id| ActorName::of_token(*id)).collect();
+        let mut found = Found { tokens, ..Found::default() };
+        if let Some(org) = root.org {
+            if let Some(org) = self.state.org(org).await? {
+                self.find_made_in(&org, &makers, &mut found).await?;
+            }
+            return Ok(found);
+        }
+        let mut from = Some(0);
+        while let Some(position) = from {
+            let page = self.state.page_of_orgs(position, ORGS_AT_A_TIME).await?;
+            for org in &page.items {
+                self.find_made_in(org, &makers, &mut found).await?;
+            }
+            from = page.next;
+        }
+        Ok(found)
+    }
+
+    async fn find_made_in(
+        &self,
+        org: &state::Org,
+        makers: &BTreeSet<ActorName>,
+        found: &mut Found,
+    ) -> Result<(), state::Unavailable> {
+        let mut makers = makers.clone();
+        for rule in self.state.federation_rules(org.id).await? {
+            if rule.created_by.as_ref().is_some_and(|by| makers.contains(by)) {
+                makers.insert(ActorName::new(format!("federation:{}", rule.name)));
+                found.rules.push((org.name.clone(), rule));
+            }
+        }
+        found.keys.extend(self.state.keys_created_by(org, &makers).await?);
+        Ok(())
+    }
+
+    async fn end_descendants(&self, found: &Found, by: AuditActor<'_>) -> Result<(), ManagementError> {
+        for (_, rule) in &found.rules {
+            let remove = Change::FederationRule(RuleChange::Remove { org: rule.org, name: rule.name.clone() });
+            let path = path("federation.remove", &rule.name);
+            match self.apply_change_at("federation.remove", &path, target_of_rule(rule), remove, by).await {
+                // Removed meanwhile.
+                Err(ManagementError::Federation(FederationError::NoRule(_))) => {}
+                removed => removed?,
+            }
+        }
+        for key in &found.keys {
+            let Some(record) = self.state.key(*key).await? else { continue };
+            let revoke = Change::RevokeKey { key: *key, at: by.now };
+            self.apply_change("key.revoke", keys::target(&record), revoke, by).await?;
+        }
+        Ok(())
+    }
+}
+
+impl Found {
+    fn into_descendants(self, ended: bool) -> Descendants {
+        let federation_rules = self.rules.into_iter().map(|(org, rule)| format!("{org}/{}", rule.name)).collect();
+        Descendants { tokens: self.tokens.into_iter().collect(), federation_rules, keys: self.keys, ended }
+    }
+}
