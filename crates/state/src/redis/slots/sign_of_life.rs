@@ -6,8 +6,8 @@
 //! (`scripts/sign_of_life.lua`). A script cannot read that record beside those of an organization, which are in
 //! another hash slot: the gateway sends what the last heartbeat has told it.
 //!
-//! - Hash slots that have moved to a server are no part of what is known of it until its next heartbeat, and then of the
-//!   time from that one on: the server that they were on may have been away.
+//! - Hash slots that have moved to a server are no part of what is known of it until its next heartbeat, and then of
+//!   the time from that one on: the server that they were on may have been away.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
