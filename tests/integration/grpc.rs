@@ -234,9 +234,9 @@ fn responses_that_clients_abort_end_no_response_of_the_others() {
         let mut client = Client::connect(gateway.address);
         client.send(head("GET", "/calls/endless", &key, &[], 0));
         assert_eq!(client.head().unwrap().0, 200);
+        // More than the windows of its connection in all; and not too slow a reader.
+        other.read_exact(64 << 10);
     }
-    // Of more than the windows of its connection.
-    assert_eq!(other.read_exact(8 << 20).len(), 8 << 20);
     let connections = server.upstream.connections();
     assert!((2000 / 96..=2000 / 40).contains(&connections), "{connections} connections");
 }

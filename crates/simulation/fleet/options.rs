@@ -125,7 +125,8 @@ impl Options {
                 "--break" => {
                     let found = Break::ALL.into_iter().find(|broken| broken.name() == value);
                     self.broken = Some(found.ok_or_else(|| {
-                        format!("--break {value}: bucket, slots, key-slots, absence, sign-of-life, revocation, audit or sync")
+                        let names = Break::ALL.map(Break::name).join(", ");
+                        format!("--break {value}: {names}")
                     })?);
                 }
                 _ => return Err(format!("{argument} is not an option")),

@@ -44,9 +44,9 @@ pub struct ServeOptions {
 }
 
 impl ServeOptions {
-    /// Returns whether a peer is a proxy: one that asks for decisions, or a trusted one. Its connections carry what many
-    /// clients do. So none of these may end such a connection for the others, by frames that a single client is not to
-    /// send so many of (rapid reset).
+    /// Returns whether a peer is a proxy: one that asks for decisions, or a trusted one. Its connections carry what
+    /// many clients do. So none of these may end such a connection for the others, by frames that a single client is
+    /// not to send so many of (rapid reset).
     pub(super) fn is_proxy(&self, peer: &Peer) -> bool {
         let ip = peer.address.ip().to_canonical();
         self.peers.is_some() || self.trusted_proxies.iter().any(|network| network.contains(&ip))

@@ -136,8 +136,7 @@ impl FrameScanner {
         Ok(())
     }
 
-    /// Notes bytes that were sent to an upstream: its requests earn it idle frames, and so do the pieces of their
-    /// bodies. Returns the number of streams that were reset.
+    /// Notes bytes that were sent to an upstream: requests and pieces of bodies earn it idle frames. Returns the resets.
     pub fn note_sent(&mut self, bytes: &[u8]) -> usize {
         self.allowance.credit_sent(bytes.len());
         let (mut at, mut resets) = (0, 0);
@@ -151,8 +150,8 @@ impl FrameScanner {
                     HEADERS => self.allowance.credit(PER_REQUEST),
                     DATA if frame.length > 0 => self.allowance.credit(PER_SENT_PIECE),
                     RST_STREAM => {
-                        self.interim.end(frame.stream);
                         resets += 1;
+                        self.interim.end(frame.stream);
                     }
                     _ => {}
                 }
@@ -166,8 +165,7 @@ impl FrameScanner {
         self.allowance.credit_sent(bytes);
     }
 
-    /// Credits pieces of responses that were sent. For each the client may send a PING, to measure how long the piece
-    /// takes, and a WINDOW_UPDATE: some clients adapt their windows to the network in this way.
+    /// Credits pieces of responses that were sent. For each the client may send a PING, to time it, and a WINDOW_UPDATE.
     pub fn credit_pieces(&mut self, pieces: u32) {
         self.allowance.credit(pieces.saturating_mul(PER_PIECE));
     }

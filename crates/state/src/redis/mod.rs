@@ -16,8 +16,7 @@
 //!   that is not cached, or that was changed, costs one more round trip.
 //! - A gateway holds slots on a lease in the organization's record. It renews the lease while it lives. When it dies,
 //!   the lease expires, and the next command about the organization removes the entry. Leases that could not be
-//!   renewed, because the server was away or its clock stepped, begin anew, twice at most: by the heartbeats of all
-//!   gateways to the server, so that a quiet organization is no absence. If a reply is lost, the
+//!   renewed, because the server was away or its clock stepped, begin anew, twice at most. If a reply is lost, the
 //!   gateway sends the absolute number of its slots before it admits anything else.
 //! - A released slot is reported with the next decision of the organization, or within 0.2 s (2 ms if the organization
 //!   was last seen at half its limit or more). Until then it counts as taken.

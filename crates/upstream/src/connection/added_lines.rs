@@ -62,8 +62,8 @@ impl AddedLines {
         Ok(Some([&head[..before], self.lines.as_bytes()]))
     }
 
-    /// Writes what is offered, with the lines in their place. Returns how many of the offered bytes were taken: none only
-    /// when the socket takes nothing. To be called behind [`Self::begin`], until it [is done](Self::is_done).
+    /// Writes what is offered, with the lines in their place. Returns how many of the offered bytes were taken: none
+    /// only when the socket takes nothing. To be called behind [`Self::begin`], until it [is done](Self::is_done).
     pub(crate) fn poll_write(
         &mut self,
         offered: &[IoSlice<'_>],

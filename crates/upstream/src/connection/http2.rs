@@ -1,9 +1,9 @@
 //! HTTP/2 connection to an endpoint, and its streams.
 //!
-//! Rapid reset: a server ends a connection, with the streams of all clients, after so many streams that were reset. Each
-//! request that a client aborts is one. So the resets of a connection are bounded: it is retired before there are
-//! [`MAX_RESETS`] of them, takes no more requests, and its other streams end in peace. While there is no room for another
-//! connection it goes on: some would be served, where else none would.
+//! Rapid reset: a server ends a connection, with the streams of all clients, after so many streams that were reset.
+//! Each request that a client aborts is one. So the resets of a connection are bounded: it is retired before there are
+//! [`MAX_RESETS`] of them, takes no more requests, and its other streams end in peace. While there is no room for
+//! another connection it goes on, because no request would be served otherwise.
 
 use std::cell::{Cell, RefCell};
 use std::future::poll_fn;
@@ -177,9 +177,9 @@ pub(crate) async fn connect(
     let mut builder = Builder::new(LocalExecutor);
     let max_head = u32::try_from(MAX_HEAD).expect("the limit of a head is some KiB");
     builder.timer(TokioTimer::new()).max_header_list_size(max_head).keep_alive_interval(PING).keep_alive_timeout(PING);
-    // Frames on their way to a client that has gone are dropped. Late ones are answered by RST_STREAM: the library counts
-    // these over the life of a connection, and would end it with all its streams. The scan of the frames ends floods of
-    // those without data.
+    // Frames on their way to a client that has gone are dropped. Late ones are answered by RST_STREAM: the library
+    // counts these over the life of a connection, and would end it with all its streams. The scan of the frames ends
+    // floods of those without data.
     builder.max_concurrent_reset_streams(MAX_RESETS).reset_stream_duration(RESET_MEMORY);
     builder.max_local_error_reset_streams(None);
     let (sender, connection) = builder.handshake(TokioIo::new(socket)).await.map_err(io::Error::other)?;

@@ -1,7 +1,7 @@
 -- sign_of_life: a heartbeat of the fleet to this server.
 --
--- KEYS[1]  the signs of life of the server, a hash: `live` is (since when there was no gap of half a lease between them,
---          the last one), in microseconds. It expires a day after the last one
+-- KEYS[1]  the signs of life of the server, a hash: `live` is (since when there was no gap of half a lease between
+--          them, the last one), in microseconds. It expires a day after the last one
 -- ARGV[1]  packed: (lease time, chosen time)
 --
 -- A sign that follows another one closely is not written, so that a thousand gateways write as often as a dozen.

@@ -3,11 +3,11 @@
 //! The end of a lease says that its gateway is dead only if the gateway could have reported, which is a fact of the
 //! server, and not of an organization about which there may be nothing to report. So every gateway sends heartbeats to
 //! every server, also to each of a Cluster. The server keeps since when there was no gap between them
-//! (`scripts/sign_of_life.lua`). A script cannot read that record beside those of an organization, which are in another
-//! hash slot: the gateway sends what the last heartbeat has told it.
+//! (`scripts/sign_of_life.lua`). A script cannot read that record beside those of an organization, which are in
+//! another hash slot: the gateway sends what the last heartbeat has told it.
 //!
-//! - Hash slots that have moved to a server are no part of what is known of it until its next heartbeat, and then of the
-//!   time from that one on: the server that they were on may have been away.
+//! - Hash slots that have moved to a server are no part of what is known of it until its next heartbeat, and then of
+//!   the time from that one on: the server that they were on may have been away.
 
 use std::ops::RangeInclusive;
 use std::sync::Arc;
