@@ -11,7 +11,7 @@ use domain::identity::{AuthMethod, MANAGEMENT_METHOD};
 use futures_util::FutureExt as _;
 use journal::audit::{ChangeUse, Filter, Journal, Reader, Record, Use};
 use platform::metrics::Metrics;
-use state::{Change, State};
+use state::Change;
 use uuid::Uuid;
 
 use super::{Fixture, OPERATOR, journal_settings};

@@ -8,7 +8,7 @@ use super::prometheus::Prometheus;
 use crate::support::redis::{Cluster, Redis};
 use crate::support::{Client, Gateway, Upstream, eventually, metric};
 
-/// What breaks a server, what mends it, and the fault that decisions meet.
+/// A way to break a server and to mend it, with the fault that decisions meet.
 const FAULTS: [(&[&str], &[&str], &str); 4] = [
     (&["CONFIG", "SET", "min-replicas-to-write", "1"], &["CONFIG", "SET", "min-replicas-to-write", "0"], "noreplicas"),
     (&["REPLICAOF", "127.0.0.1", "1"], &["REPLICAOF", "NO", "ONE"], "readonly"),

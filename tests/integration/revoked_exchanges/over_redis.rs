@@ -177,7 +177,11 @@ fn gap_in_the_log_has_every_open_exchange_checked() {
     let record = format!("keygate:{{{}}}:key:{}", key.id.tag().as_str(), key.id.as_str());
     assert_eq!(redis.cli::<u64>(&["EXISTS", &record]), 1, "{record}");
     redis.cli::<u64>(&["HSET", &record, "revoked", "1"]);
-    redis.cli::<u64>(&["DEL", LOG]);
+    // The record has the identity of the state as well, without which nothing would be served.
+    let entries: Vec<String> = redis.cli(&["HKEYS", LOG]);
+    let identity = ["identity", "changes", "changed", "replaces"];
+    let entries = entries.iter().map(String::as_str).filter(|name| !identity.contains(name));
+    redis.cli::<u64>(&["HDEL", LOG].into_iter().chain(entries).collect::<Vec<_>>());
     assert_eq!(end_of(tunnel), End::Reset);
     assert_open(&mut kept);
     assert_open(&mut of_withdrawn);
@@ -213,7 +217,9 @@ fn log_keeps_its_last_entries() {
     redis.cli::<u64>(&["HSET", LOG, "last", "20000", "10001", "aaaaaaaa key x", "20000", "aaaaaaaa key y"]);
     gateway.revoke(&key);
     let last: String = redis.cli(&["HGET", LOG, "last"]);
-    let kept: Vec<String> = redis.cli(&["HKEYS", LOG]);
+    let mut kept: Vec<String> = redis.cli(&["HKEYS", LOG]);
+    kept.retain(|name| name.bytes().all(|c| c.is_ascii_digit()));
+    kept.sort_unstable();
     assert_eq!(last, "20001");
-    assert_eq!(kept, ["last", "20000", "20001"], "the oldest entry is gone");
+    assert_eq!(kept, ["20000", "20001"], "the oldest entry is gone");
 }

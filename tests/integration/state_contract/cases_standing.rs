@@ -22,11 +22,11 @@ async fn admin(state: &State, fixture: &Fixture, email: &str) -> UserId {
 }
 
 async fn suspend(state: &State, fixture: &Fixture, by: UserId, user: UserId) -> Result<(), ChangeError> {
-    state.change(Change::suspend_user(fixture.org, user, Some(clock::now())).by_person(by)).await
+    state.change(Change::suspend_user(fixture.org, user, Some(clock::now()), false).by_person(by)).await
 }
 
 async fn resume(state: &State, fixture: &Fixture, user: UserId) {
-    state.change(Change::suspend_user(fixture.org, user, None)).await.unwrap();
+    state.change(Change::suspend_user(fixture.org, user, None, true)).await.unwrap();
 }
 
 /// Of administrators who suspend one another, or themselves, at once, one is left.
@@ -63,12 +63,12 @@ pub(super) async fn person_without_the_right_changes_nothing(state: &State) {
     state.change(create(fixture.user).by_person(fixture.user)).await.unwrap();
     // A user who is no administrator changes their own keys only, and no users.
     refused(fixture.user, create(ada)).await;
-    refused(fixture.user, Change::suspend_user(fixture.org, ada, Some(now))).await;
+    refused(fixture.user, Change::suspend_user(fixture.org, ada, Some(now), false)).await;
     let other = new_fixture(state).await;
     refused(other.user, Change::RevokeKey { key: key.id, at: now }).await;
     for change in [
         Change::permit_user(fixture.org, ada, vec![permission("queries:read")], None),
-        Change::suspend_user(fixture.org, ada, Some(now)),
+        Change::suspend_user(fixture.org, ada, Some(now), false),
     ] {
         state.change(change).await.unwrap();
         refused(ada, create(fixture.user)).await;

@@ -54,7 +54,7 @@ impl Management {
         // disk is full may use the space that is kept for such records.
         let entry = self.begin_change("state.export", "state.export", Target::STATE, true, by).await?;
         // An empty file must not take the place of the last good one.
-        if self.state.identity().discontinuity().is_some_and(|found| !found.has_records()) {
+        if self.state.identity().is_broken() && !self.state.has_orgs().await? {
             entry.close(use_end(&Err::<(), _>(ManagementError::StateLost), Instant::now()));
             return Err(ManagementError::StateLost);
         }
@@ -86,13 +86,12 @@ impl Management {
 }
 
 impl Management {
-    /// Imports records. A state that was lost, and has no organizations, is accepted with what is imported into it.
+    /// Imports records. A state that was lost, or is another one, is accepted with what is imported into it.
     async fn import_records(&self, records: &[StateRecord]) -> Result<Report, ManagementError> {
-        if self.state.identity().is_broken() {
-            if self.state.has_orgs().await? {
-                return Err(ManagementError::StateLost);
-            }
-            self.state.accept().await?;
+        match self.state.identity().discontinuity() {
+            None => {}
+            Some(found) if found.has_records() => return Err(ManagementError::StateLost),
+            Some(_) => drop(self.state.accept().await?),
         }
         migration::import(records, &self.state).await.map_err(ManagementError::ImportFailed)
     }

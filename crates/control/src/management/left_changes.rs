@@ -22,7 +22,7 @@ use state::{Key, Unavailable, User};
 /// Pause before a state that gave no answer is asked again, and between two looks at what processes have left.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the record of a change says about it, and the state is asked for.
+/// Target of a change that was left open, as its record says: the state is asked for it.
 enum Question {
     Key(KeyId, fn(&Key) -> bool),
     KeyExists(KeyId),

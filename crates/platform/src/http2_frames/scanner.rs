@@ -130,13 +130,12 @@ impl FrameScanner {
                 self.begin_frame(frame)?;
             }
         }
-        // The places are those of these bytes.
         self.flags_at = None;
         self.head.forget_position();
         Ok(())
     }
 
-    /// Notes bytes that were sent to an upstream: requests and pieces of bodies earn it idle frames. Returns the resets.
+    /// Notes bytes that were sent to an upstream: requests and bodies earn it idle frames. Returns the resets.
     pub fn note_sent(&mut self, bytes: &[u8]) -> usize {
         self.allowance.credit_sent(bytes.len());
         let (mut at, mut resets) = (0, 0);
@@ -165,7 +164,7 @@ impl FrameScanner {
         self.allowance.credit_sent(bytes);
     }
 
-    /// Credits pieces of responses that were sent. For each the client may send a PING, to time it, and a WINDOW_UPDATE.
+    /// Credits pieces of responses that were sent. For each the client may send a PING and a WINDOW_UPDATE.
     pub fn credit_pieces(&mut self, pieces: u32) {
         self.allowance.credit(pieces.saturating_mul(PER_PIECE));
     }

@@ -71,8 +71,8 @@ impl StateIdentityWatch {
         self.guard.save();
     }
 
-    /// Refuses operations while the state is not the true one: nothing is acknowledged that would not be kept. One whose
-    /// file was removed or replaced cannot even be accepted.
+    /// Refuses operations while the state is not the true one: nothing is acknowledged that would not be kept. One
+    /// whose file was removed or replaced cannot even be accepted.
     pub(super) fn refuse(&self, requests: &mut Vec<Request>) {
         let are_replaced = self.files.are_replaced();
         self.guard.set_file_replaced(are_replaced);
@@ -85,7 +85,7 @@ impl StateIdentityWatch {
         }
     }
 
-    /// Writes the number of the last change, if the operations made one, and returns the identity that is committed then.
+    /// Writes the number of the last change, if the operations made one, and returns the identity that is committed.
     pub(super) fn count<'a>(
         &self,
         sql: &Connection,

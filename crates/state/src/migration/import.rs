@@ -57,7 +57,9 @@ pub async fn import(records: &[StateRecord], state: &State) -> Result<Report, Mi
         }
     }
     confirm(store, records).await?;
-    retry(async || store.count().await).await?;
+    if report.has_changes() {
+        retry(async || store.count().await).await?;
+    }
     Ok(report)
 }
 

@@ -142,6 +142,12 @@ impl Report {
         self.in_the_way.is_empty() && self.left_out == LeftOut::default()
     }
 
+    /// Returns whether the target was changed.
+    pub(super) fn has_changes(&self) -> bool {
+        let counts = [self.orgs, self.users, self.keys, self.digests, self.rules, self.tokens];
+        counts.iter().any(|count| count.copied > 0) || self.caught_up + self.withdrawn > 0
+    }
+
     /// Notes fields that stayed as they were.
     pub(super) fn keep(&mut self, record: Record, fields: Vec<&'static str>) {
         if !fields.is_empty() {

@@ -69,8 +69,8 @@ impl IdentityRecord<'_> {
         }
     }
 
-    /// Reads the identity, and makes one where there is none and none is remembered. Returns the number of changes; none
-    /// when the state is not the remembered one.
+    /// Reads the identity, and makes one where there is none and none is remembered. Returns the number of changes;
+    /// none when the state is not the remembered one.
     pub(super) async fn verify_or_create(self) -> Result<Option<u64>, CommandError> {
         if self.observe().await? == Continuity::Fresh {
             self.create().await?;

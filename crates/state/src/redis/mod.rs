@@ -4,11 +4,6 @@
 //! on slots, which cannot leak), `directory` (records and their changes), `revocations` (how they outlast a failover),
 //! `client` (connections, and how they fail).
 //!
-//! ```text
-//! Redis > import, export, maintenance > decide, directory > revocations, slots > record_codec, record_names, scripts >
-//! client
-//! ```
-//!
 //! # Guarantees
 //!
 //! - A decision is one script in one hash slot, at the server's time. It carries the versions of the records that the
@@ -24,25 +19,21 @@
 //!
 //! # What a failover undoes
 //!
-//! Redis replicates asynchronously. A primary that dies takes along what it acknowledged and no replica has got yet:
-//! usually the last milliseconds, after a partition up to as long as it lasted. Of that,
+//! A primary that dies takes along what no replica has got yet: usually the last milliseconds. Of that,
 //!
 //! - tokens come back to buckets: as many requests as were lost may be admitted once more;
 //! - slots are reported again, the absolute number of them, by every gateway before it admits anything on the new
-//!   primary. Until all have done so, which takes them a tenth of a second, an organization may get more slots than its
-//!   limit, by what the others have not reported yet;
+//!   primary. Until all have done so an organization may get more, by what the others have not reported yet;
 //! - revocations of keys and management tokens, removals of users with their keys and of federation rules, and ends of
 //!   sessions are obeyed without a gap by the gateway that acknowledged them, and by those that have read them in the
 //!   log of revocations since. These write them to the new primary, so that all obey them (`revocations`). They are
 //!   undone only when all these gateways die with the primary;
 //! - disabled keys, suspensions and rotations are written again likewise, and hold again from then on;
 //! - entries of the revocation log may be lost: every gateway checks all its open exchanges (`revocation_reader`);
-//! - a ticket may be taken once more;
-//! - other changes (a new key, a new session, permissions, limits, what was taken back) are undone.
+//! - a ticket may be taken once more; other changes (a new key, a new session, permissions, limits, what was taken back) are undone.
 //!
-//! With `durability: { replicas: 1 }` a change is acknowledged only when a replica has it too, and survives the loss of
-//! the primary as long as that replica is the one promoted. Set Redis's `min-replicas-to-write 1` and
-//! `min-replicas-max-lag` as well, so that a primary cut off from its replicas stops admitting.
+//! With `durability: { replicas: 1 }` a change is acknowledged only when a replica has it too. Set Redis's
+//! `min-replicas-to-write 1` and `min-replicas-max-lag` as well, so that a primary that is cut off stops admitting.
 
 use std::fmt;
 use std::sync::Arc;
@@ -60,6 +51,7 @@ mod settings;
 mod open_error;
 mod active_defaults;
 mod record_names;
+mod slot_numbers;
 mod record_codec;
 mod format;
 mod packed;
@@ -109,10 +101,11 @@ pub use decide::{
 pub use directory::{ChangeSteps, ChangeWrite, CommitError, key_fields, org_fields, user_fields};
 pub use log_follower::{LogFollower, LogRead};
 pub use record_codec::StoredRecords;
-pub use record_names::{RecordNames, gateways_slot, org_slot, revocations_slot};
+pub use record_names::RecordNames;
 pub use revocation_reader::INTERVAL as LOG_READ_INTERVAL;
 pub use revocations::{ASSERTION_GATHER, ASSERTION_RETRY, Kept, KeptRevocations, Revocation, Write, round_trips};
 pub use scripts::Scripts;
+pub use slot_numbers::{gateways_slot, org_slot, revocations_slot};
 pub use slots::{
     ActiveSet, EARLY_REPORT, HashSlots, HeartbeatAction, HeartbeatRound, LeaseVisit, Membership, PendingReport,
     Portion, Resync, SignOfLife, SlotLease, SlotLeases, SlotReport, SlotReportReply, SlotSubject, TICK, VisitedLease,

@@ -49,7 +49,6 @@ use domain::identity::{OrgId, PersonId, UserId};
 use domain::key::{KeyDigest, KeyId, OrgTag};
 use domain::management_token::TokenId;
 use domain::session::TokenDigest;
-use redis_client::hash_slot;
 
 /// Names of the records of one deployment.
 #[derive(Clone, Debug)]
@@ -281,21 +280,6 @@ impl RecordNames {
     fn of_org(&self, tag: OrgTag, rest: &str) -> String {
         format!("{}:{{{}}}:{rest}", self.prefix, tag.as_str())
     }
-}
-
-/// The hash slot of all records of an organization.
-pub fn org_slot(tag: OrgTag) -> u16 {
-    hash_slot(tag.as_str())
-}
-
-/// The hash slot of the gateways.
-pub fn gateways_slot() -> u16 {
-    hash_slot("gateways")
-}
-
-/// The hash slot of the revocation log.
-pub fn revocations_slot() -> u16 {
-    hash_slot("revocations")
 }
 
 /// The digest of a token from 64 hexadecimal digits.

@@ -21,6 +21,7 @@ mod change;
 mod change_steps;
 mod orgs;
 mod user_index;
+mod user_writes;
 mod users;
 mod creation_token;
 mod digest_claims;

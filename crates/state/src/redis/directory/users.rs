@@ -9,10 +9,11 @@ use super::check::Check;
 use super::commit_error::CommitError;
 use super::orgs::Orgs;
 use super::origin::Origin;
-use super::record_fields::{OPERATOR, SUSPENDED_BY, joined, user_fields, voucher_fields};
+use super::record_fields::user_fields;
 use super::transaction::{CommitResult, Record, Transaction};
 use super::transactions::{Transactions, parse_id, read_each};
 use super::user_index::UserIndex;
+use super::user_writes::{write_permitted, write_suspension};
 use crate::bucket::Bucket;
 use crate::redis::packed::{unpack_signed, unsigned};
 use crate::redis::record_codec::{StoredUser, new_version};
@@ -275,41 +276,4 @@ impl Users<'_> {
         let bucket = Bucket { level, at: Micros(unsigned(at)) };
         Ok(Some(CreationBucket { bucket, per_us: unsigned(per_us) }))
     }
-}
-
-/// Writes the suspension that a patch makes or ends. The first of several suspensions stands; the write is repeated all the
-/// same, for replicas to confirm.
-fn write_suspension(
-    transaction: &mut Transaction<CommitError>,
-    record: Record,
-    patch: &UserPatch,
-    stored: &StoredUser,
-) {
-    match patch.suspended {
-        Field::Keep => {}
-        Field::Clear => {
-            if !patch.by_operator {
-                // The operator may have suspended the user since the record was read.
-                transaction.check(Check::NoField(record, SUSPENDED_BY), CommitError::Conflict);
-            }
-            transaction.hdel(record, &["suspended", SUSPENDED_BY]);
-        }
-        Field::Set(at) => {
-            let at = stored.user.suspended.unwrap_or(at).0.to_string();
-            let number = (stored.suspensions + 1).to_string();
-            // The number is that of the next suspension only of the record that was read.
-            let version = String::from_utf8_lossy(&stored.version);
-            transaction.check(Check::Equal(record, "version", &version), CommitError::Conflict);
-            transaction.hset(record, &[("suspended", at), ("suspensions", number)]);
-            if patch.by_operator {
-                transaction.hset_field(record, SUSPENDED_BY, OPERATOR);
-            }
-        }
-    }
-}
-
-fn write_permitted<F>(transaction: &mut Transaction<F>, record: Record, permitted: &Permitted) {
-    transaction.hset_field(record, "permissions", &joined(&permitted.permissions));
-    transaction.hdel(record, &["withdrawn"]);
-    permitted.vouched_by.iter().for_each(|voucher| transaction.hset(record, &voucher_fields(voucher)));
 }

@@ -6,7 +6,8 @@
 //!   came after it.
 
 use crate::redis::record_codec::ended_membership;
-use crate::redis::record_names::{RecordNames, hex, org_slot};
+use crate::redis::record_names::{RecordNames, hex};
+use crate::redis::slot_numbers::org_slot;
 use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
 use domain::key::policy::Disabled;

@@ -12,7 +12,7 @@ use tokio::time::sleep;
 
 use super::membership::Membership;
 use super::slot_leases::SlotLeases;
-use crate::redis::record_names::gateways_slot;
+use crate::redis::slot_numbers::gateways_slot;
 use domain::clock::{self, Micros};
 use redis_client::{CommandError, RedisClient};
 

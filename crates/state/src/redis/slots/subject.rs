@@ -1,6 +1,7 @@
 //! Subject of a slot lease.
 
-use crate::redis::record_names::{RecordNames, org_slot};
+use crate::redis::record_names::RecordNames;
+use crate::redis::slot_numbers::org_slot;
 use domain::key::{KeyId, OrgTag};
 
 /// The organization or key whose slots a lease is on.
