@@ -45,6 +45,7 @@ fn registered() -> BTreeSet<String> {
                 "self.show_number(",
                 "self.show_sinks(",
                 "labelled(MetricType::COUNTER, ",
+                "labelled(MetricType::GAUGE, ",
                 "describe(",
                 "Opts::new(",
             ];

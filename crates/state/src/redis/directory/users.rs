@@ -18,7 +18,7 @@ use crate::bucket::Bucket;
 use crate::redis::packed::{unpack_signed, unsigned};
 use crate::redis::record_codec::{StoredUser, new_version};
 use crate::redis::revocations::Revocation;
-use crate::{ChangeError, CreationBucket, Org, Permitted, User, UserPatch};
+use crate::{ChangeError, CreationBucket, Org, User, UserPatch};
 use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
 use domain::key::OrgTag;

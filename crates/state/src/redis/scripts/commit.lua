@@ -115,8 +115,8 @@ local writes = {
     call('HDEL', key, string.format('%.0f', number - capacity))
   end,
   count_change = function(key)
-    call('HINCRBY', key, 'changes', 1)
-    call('HSET', key, 'changed', string.format('%.0f', time(change.now)))
+    local changes = (call('HGET', key, 'changes') or 0) + 1
+    call('HSET', key, 'changes', string.format('%.0f', changes), 'changed', string.format('%.0f', time(change.now)))
   end,
   prune = function(key, count)
     local over = call('ZRANGEBYSCORE', key, '-inf', string.format('%.0f', time(change.now)), 'LIMIT', 0, count)
