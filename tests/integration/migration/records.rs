@@ -168,8 +168,6 @@ impl<'a> RecordMaker<'a> {
     async fn busy_org(&mut self, name: &str) {
         let org = self.org(name).await;
         self.change(Change::limit_org(org.id, Some(7))).await;
-        let policy = OrgPolicy { max_expiry: Some(OVERLAP), ..OrgPolicy::default() };
-        self.change(Change::set_org_policy(org.id, policy)).await;
         let user = self.user(&org, "ada@example.com").await;
         let gone = self.user(&org, "bob@example.com").await;
         let (_, of_gone) = self.key(&org, gone, "of a removed user").await;
@@ -186,6 +184,9 @@ impl<'a> RecordMaker<'a> {
         self.key(&org, service.id, "of a service").await;
         self.keys_of(&org, user).await;
         self.key(&org, again, "of another bob").await;
+        // At the end: it bounds the keys that are created from then on.
+        let policy = OrgPolicy { max_expiry: Some(OVERLAP), ..OrgPolicy::default() };
+        self.change(Change::set_org_policy(org.id, policy)).await;
     }
 
     async fn keys_of(&mut self, org: &Org, user: UserId) {

@@ -85,8 +85,7 @@ impl ManagementError {
             Self::TooManyReads => (TooMany, "too_many_reads"),
             Self::JournalBusy | Self::JournalUnreadable(_) | Self::Audit(_) => (Unavailable, "audit_unavailable"),
             Self::Unconfirmed(_) | Self::NotAcknowledged(_) | Self::StateUnavailable(_) => STATE_UNAVAILABLE,
-            Self::ExportFailed(_) | Self::ImportFailed(_) | Self::HandedOver => STATE_UNAVAILABLE,
-            Self::StateLost => STATE_UNAVAILABLE,
+            Self::ExportFailed(_) | Self::ImportFailed(_) | Self::HandedOver | Self::StateLost => STATE_UNAVAILABLE,
             Self::Randomness(_) => (Unavailable, "no_randomness"),
         }
     }

@@ -73,8 +73,9 @@ fn if_match(request: &ControlRequest) -> Result<Option<ETag>, ApiError> {
     let quoted = text.strip_prefix('"').and_then(|text| text.strip_suffix('"'));
     // The part of the record: what an answer has besides is not what a change changes.
     let tag = quoted.map(|tag| tag.split_once('.').map_or(tag, |(record, _)| record));
+    // One of another form is a tag that no record has: whether there is the record is looked up first, as for others.
     let tag = tag.and_then(|tag| tag.parse().ok());
-    tag.map(Some).ok_or_else(|| ManagementError::Stale.into())
+    Ok(Some(tag.unwrap_or_else(|| ETag::of("another form", &text))))
 }
 
 fn idempotent_call(request: &ControlRequest, token: TokenId) -> Result<Option<IdempotentCall>, ApiError> {

@@ -65,8 +65,10 @@ pub(super) struct StateIdentityWatch {
 }
 
 impl StateIdentityWatch {
-    /// Looks at the files, and keeps what is remembered beside the journal. To be called each second.
+    /// Follows the wall clock, looks at the files, and keeps what is remembered beside the journal. To be called each
+    /// second.
     pub(super) fn tick(&self) {
+        clock::follow_wall();
         self.guard.set_file_replaced(self.files.are_replaced());
         self.guard.save();
     }
@@ -104,6 +106,12 @@ impl StateIdentityWatch {
     pub(super) fn set(&mut self, identity: StateIdentity) {
         self.guard.observe(Some(identity.clone()), Instant::now());
         self.identity = identity;
+    }
+}
+
+impl Drop for StateIdentityWatch {
+    fn drop(&mut self) {
+        self.guard.save();
     }
 }
 

@@ -18,7 +18,6 @@ use rusqlite::Connection;
 use tokio::sync::oneshot;
 
 use crate::ChangeError;
-use domain::clock;
 
 use super::checkpoint::{Checkpoint, Round};
 use super::checkpoint_schedule::{CheckpointSchedule, ProgressProbe};
@@ -222,7 +221,6 @@ impl WriterThread {
                 None => {}
             }
             if Instant::now() >= write_back_due {
-                clock::follow_wall();
                 self.watched.tick();
                 self.directory.principals.trim();
                 // A round that left keys over is followed by the next one at once, after the requests that wait.
@@ -239,7 +237,6 @@ impl WriterThread {
         };
         self.write_back_all();
         self.write_sessions();
-        self.watched.guard.save();
         // The file is closed before the close is acknowledged: the caller may open it again at once.
         self.reserve.close(self.connection);
         drop(close_ack);

@@ -30,7 +30,7 @@
 //!   undone only when all these gateways die with the primary;
 //! - disabled keys, suspensions and rotations are written again likewise, and hold again from then on;
 //! - entries of the revocation log may be lost: every gateway checks all its open exchanges (`revocation_reader`);
-//! - a ticket may be taken once more; other changes (a new key, a new session, permissions, limits, what was taken back) are undone.
+//! - a ticket may be taken once more; other changes (new keys and sessions, permissions, limits) are undone.
 //!
 //! With `durability: { replicas: 1 }` a change is acknowledged only when a replica has it too. Set Redis's
 //! `min-replicas-to-write 1` and `min-replicas-max-lag` as well, so that a primary that is cut off stops admitting.

@@ -10,6 +10,8 @@ use super::decide_codec::encode_read;
 use super::decider::Decider;
 use redis_client::Fault;
 
+/// Time to connect, before the first round.
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// Pause between two rounds.
 const INTERVAL: Duration = Duration::from_secs(1);
 /// The same while a server fails: its end is noticed soon, and so is a second failure, from which on it counts.
@@ -17,6 +19,8 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(250);
 
 /// Probes all servers for as long as the task lives.
 pub(crate) async fn probe_decisions(decider: Decider) {
+    // At the start nothing is connected yet, which says nothing of the servers.
+    let _ = timeout(CONNECT_TIMEOUT, decider.client.wait_connected()).await;
     loop {
         let round = probe_servers(&decider).await;
         let is_well = round.iter().all(Option::is_none);

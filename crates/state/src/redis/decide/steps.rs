@@ -113,7 +113,10 @@ impl DecisionSteps {
         key: Arc<CachedKey>,
         outcome: CallOutcome,
     ) -> Next {
-        shared.health.note_answer();
+        // A server that refuses writes may still say that a lease is in doubt: that decides nothing.
+        if !matches!(outcome, CallOutcome::LeaseInDoubt(_)) {
+            shared.health.note_answer();
+        }
         match outcome {
             CallOutcome::Admitted(decided, permits) => Next::Break(Ok(admitted(&key, &decided, permits))),
             CallOutcome::Refused(decided, refusal) => {

@@ -98,12 +98,7 @@ impl Keys<'_> {
         if let Some(policy) = policy {
             policy.require(&mut transaction, names, NewKeyCheck::SamePolicy);
         }
-        if let Some(token) = token {
-            let limit = self.0.bounds().keys_per_user;
-            let keys_of = transaction.record(names.keys_of(tag, key.user));
-            transaction.check(Check::Fewer(keys_of, limit), NewKeyCheck::FewKeys(limit));
-            token.take(&mut transaction, NewKeyCheck::Token(token.wait_us));
-        }
+        token.into_iter().for_each(|token| self.take_room(&mut transaction, key, token));
         transaction.init_key(record, (full, quota), key.uses, used)?;
         transaction.hset(record, &key_fields(key, digest));
         KeyList(self.0).add(&mut transaction, key);
@@ -116,6 +111,14 @@ impl Keys<'_> {
             CommitResult::Failed(NewKeyCheck::NotRecorded) => self.resolve_recorded(origin).await,
             CommitResult::Failed(check) => self.explain_refusal(key, digest, check).await,
         }
+    }
+
+    /// Takes the room of a key that a person creates: one of the keys and of the creations that a user may have.
+    fn take_room(self, transaction: &mut Transaction<NewKeyCheck>, key: &Key, token: CreationToken) {
+        let limit = self.0.bounds().keys_per_user;
+        let keys_of = transaction.record(self.0.shared.names.keys_of(key.id.tag(), key.user));
+        transaction.check(Check::Fewer(keys_of, limit), NewKeyCheck::FewKeys(limit));
+        token.take(transaction, NewKeyCheck::Token(token.wait_us));
     }
 
     /// The result of a creation that was refused by a check; success when an earlier attempt has created the key.
