@@ -31,6 +31,9 @@ pub struct ETag([u8; LENGTH]);
 pub struct InvalidETag;
 
 impl ETag {
+    /// The tag of no record: no digest is all zeros.
+    pub const OF_NO_RECORD: Self = Self([0; 16]);
+
     /// The tag of an answer that shows a record with what is derived from others: the status of a key, for one.
     pub fn of_answer(answer: &impl Serialize) -> Self {
         Self::of("answer", answer)

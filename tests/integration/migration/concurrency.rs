@@ -30,6 +30,7 @@ fn catch_up_loses_no_concurrent_use() {
         // The later the import looks a key up, the more concurrent uses are counted already.
         for more in (1..=USES).chain(1..=USES) {
             redis.cli::<()>(&["FLUSHDB"]);
+            target.accept().await.unwrap();
             copy(&first).await;
             let mut behind = first.clone();
             let mut keys = Vec::new();
@@ -74,6 +75,7 @@ fn keys_of_a_user_removed_during_the_import_are_denied() {
         let target = installation.target().await;
         for round in 0..12 {
             redis.cli::<()>(&["FLUSHDB"]);
+            target.accept().await.unwrap();
             let removed = async |(org, users, _): &(Org, Vec<User>, Vec<Key>)| {
                 for user in users {
                     let remove = Change::RemoveUser { org: org.id, user: user.id, at: domain::clock::now() };

@@ -52,7 +52,7 @@ fn refused(installation: &Installation, redis: &Redis) -> (Value, Vec<String>) {
     };
     let after = content(std::slice::from_ref(redis));
     for (name, value) in before {
-        let grows = ["list", "tags", "names", "looks", "keys", "listed", "users", "emails", "format"]
+        let grows = ["list", "tags", "names", "looks", "keys", "listed", "users", "emails", "format", "{revocations}"]
             .iter()
             .any(|end| name.ends_with(end))
             || name.starts_with("keygate:email:");

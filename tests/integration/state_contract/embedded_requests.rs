@@ -9,7 +9,7 @@ use state::{Change, ChangeError, IdempotencyPlace, IdempotentRequest, State};
 
 use super::cases_idempotency::{new_token, repeated, request};
 use super::embedded::{crashed, open};
-use super::fixture::{Fixture, fixture_with_key, new_fixture, new_key};
+use super::fixture::{Fixture, fixture_with_key, new_fixture, new_key, new_user};
 use super::runtime::block_on;
 
 /// Requests of the crash test: together less than SQLite moves into the database by itself.
@@ -84,7 +84,9 @@ fn restart_keeps_records_and_their_bound() {
     drop(state);
     let state = open(dir.path());
     assert_eq!(repeated(block_on(state.change(limit(4, &requests[0])))).resource, "1");
-    let refused = block_on(state.change(limit(3, &requests[2])));
+    // A withdrawal would be made without a record.
+    let added = Change::CreateUser(new_user(fixture.org, "third@example.com")).once(requests[2].clone());
+    let refused = block_on(state.change(added));
     assert!(matches!(refused, Err(ChangeError::TooManyIdempotencyKeys(2))), "{refused:?}");
     // When they have expired, they are found no more, and count no more.
     let is_found_at = |at: Micros| {

@@ -75,7 +75,7 @@ fn if_match(request: &ControlRequest) -> Result<Option<ETag>, ApiError> {
     let tag = quoted.map(|tag| tag.split_once('.').map_or(tag, |(record, _)| record));
     // One of another form is a tag that no record has: whether there is the record is looked up first, as for others.
     let tag = tag.and_then(|tag| tag.parse().ok());
-    Ok(Some(tag.unwrap_or_else(|| ETag::of("another form", &text))))
+    Ok(Some(tag.unwrap_or(ETag::OF_NO_RECORD)))
 }
 
 fn idempotent_call(request: &ControlRequest, token: TokenId) -> Result<Option<IdempotentCall>, ApiError> {

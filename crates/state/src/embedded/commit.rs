@@ -15,6 +15,9 @@ impl WriterThread {
     /// Commits the operations, then makes them effective in memory, then answers.
     pub(super) fn commit(&mut self, mut requests: Vec<Request>) {
         self.watched.refuse(&mut requests);
+        if requests.is_empty() {
+            return;
+        }
         if requests.iter().any(|request| request.operation.adds() || request.operation.has_record())
             && let Err(error) = self.reserve.check(&self.connection, Demand::Addition)
         {

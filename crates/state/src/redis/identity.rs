@@ -32,8 +32,8 @@ const INTERVAL: Duration = Duration::from_millis(500);
 const MISSED_FOR: Duration = Duration::from_secs(60);
 /// Age from which the list of organizations is read again for an organization without data.
 const LIST_AGE: Duration = Duration::from_secs(10);
-/// Time-out of accepting the state.
-const ACCEPT_TIMEOUT: Duration = Duration::from_secs(2);
+/// Time-out of accepting the state, replicas included.
+const ACCEPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Fields of the identity.
 const FIELDS: [&str; 4] = ["identity", "changes", "changed", "replaces"];
 
@@ -171,7 +171,9 @@ impl IdentityRecord<'_> {
     /// the transaction fails.
     pub(super) fn count_change(self, transaction: &mut Transaction<CommitError>, record: Record) {
         if let Some(memory) = self.0.shared.identity.memory() {
-            transaction.check(Check::Equal(record, FIELDS[0], memory.id.as_str()), lost().into());
+            // Another identity may be an accepted one: the change is tried again, and verified.
+            let other = CommitError::Command(CommandError::UnexpectedReply);
+            transaction.check(Check::Equal(record, FIELDS[0], memory.id.as_str()), other);
         }
         transaction.count_change(record);
     }

@@ -8,7 +8,7 @@ use super::*;
 const CONSUMERS: usize = 100_000;
 
 /// Virtual memory of the process at most, in KiB: the program itself, the text of 20 MiB, and the consumers.
-const MEMORY: usize = 400 << 10;
+const MEMORY: usize = 440 << 10;
 
 /// A file as decK writes it.
 fn large_file(consumers: usize) -> String {
