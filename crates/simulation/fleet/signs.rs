@@ -18,8 +18,9 @@ impl World {
     /// Sends the heartbeats of a connection.
     pub fn send_sign(&mut self, process: Process, shard: usize, connection: u32) {
         let now = self.now;
+        let end = self.end;
         let Some(gateway) = self.live(process) else { return };
-        if now > self.end || gateway.links[shard].connection != connection {
+        if now > end || gateway.links[shard].connection != connection {
             return;
         }
         let arguments = vec![sign_argument(&self.product.settings)];
@@ -29,6 +30,7 @@ impl World {
         self.queue.add(now + pause, Event::Sign(process, shard, connection));
     }
 
+    /// Notes the reply to a heartbeat.
     pub fn note_sign(&self, process: Process, shard: usize, reply: &[u8]) {
         self.gateways[process.gateway].decisions.slots.note_sign(self.hash_slots_on(shard), reply);
     }
