@@ -181,6 +181,7 @@ impl State {
         if let Self::Redis(state) = self {
             redis::IdentityRecord(&state.transactions).verify_at_start().await;
         }
+        self.identity().save();
         self.identity().discontinuity().map_or(Ok(()), Err)
     }
 

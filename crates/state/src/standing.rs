@@ -69,7 +69,7 @@ impl Change {
 /// Checks that a person may make a change of the keys of `owner`, or, without one, of users.
 ///
 /// # Errors
-/// [`ChangeError::NotAllowed`].
+/// [`ChangeError::NotAllowed`], [`ChangeError::OrgSuspended`].
 pub(super) fn check_person(
     person: UserId,
     found: Option<&User>,
@@ -79,8 +79,11 @@ pub(super) fn check_person(
 ) -> Result<(), ChangeError> {
     let is_own = owner == Some(person);
     let may = |user: &User| user.org == org.id && user.is_active() && (is_own || user.is_admin());
+    if !found.is_some_and(may) {
+        return Err(ChangeError::NotAllowed(person));
+    }
     let is_open = change.as_made().withdraws() || !org.suspended;
-    if is_open && found.is_some_and(may) { Ok(()) } else { Err(ChangeError::NotAllowed(person)) }
+    if is_open { Ok(()) } else { Err(ChangeError::OrgSuspended(org.id)) }
 }
 
 /// Checks that a service may get the key of an exchange.

@@ -32,7 +32,7 @@ pub(super) async fn service_has_a_responsible_person_and_goes_on_without(state: 
     assert_eq!(record().await.responsible, Some(other), "nobody else is responsible by themselves");
     // Permissions and a suspension of its own leave the person as it is.
     state.change(Change::permit_user(org, user, Vec::new(), None)).await.unwrap();
-    state.change(Change::suspend_user(org, user, Some(now), true)).await.unwrap();
+    state.change(Change::suspend_user(org, user, Some(now), false)).await.unwrap();
     let expected = User { responsible: Some(other), permissions: Vec::new(), suspended: Some(now), ..service };
     assert_eq!(record().await, expected);
     let listed = state.users(org).await.unwrap();

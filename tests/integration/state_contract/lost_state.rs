@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use domain::clock;
 use domain::key::KeyDigest;
+use domain::quota::Quota;
 use domain::refusal::Refusal;
 use proptest::prelude::*;
 use state::redis::{Clock, Servers, Settings};
@@ -22,6 +23,9 @@ use super::runtime::block_on;
 use super::{CONCURRENT, QUOTA};
 use crate::support::eventually;
 use crate::support::redis::Redis;
+
+/// A quota that no history meets.
+const PLENTY: Quota = Quota { requests: 1_000_000, per: Duration::from_secs(1), burst: 1_000_000, strict: false };
 
 /// A step of a history.
 #[derive(Clone, Copy, Debug)]
@@ -103,8 +107,12 @@ fn is_lost(error: &ChangeError) -> bool {
 fn carry_out(steps: &[Step]) {
     let server = Redis::start();
     let directory = tempfile::tempdir().unwrap();
-    let settings =
-        Settings { max_loss: Duration::ZERO, clock: Clock::Server, ..settings(Servers::Single(at(&server))) };
+    let settings = Settings {
+        max_loss: Duration::ZERO,
+        quota: PLENTY,
+        clock: Clock::Server,
+        ..settings(Servers::Single(at(&server)))
+    };
     block_on(async {
         let state = State::Redis(RedisState::open(settings).await.unwrap());
         state.remember_in(directory.path()).await.unwrap();

@@ -36,6 +36,11 @@ impl WriterThread {
             Err(_) if requests.len() > 1 => requests.iter().map(|request| self.write_one(request)).collect(),
             Err(error) => requests.iter().map(|_| Err(unavailable(&error))).collect(),
         };
+        self.answer(requests, results);
+    }
+
+    /// Makes committed operations effective in memory, then answers all.
+    fn answer(&mut self, requests: Vec<Request>, results: Vec<Reply>) {
         let mut imported = Vec::new();
         for (Request { operation, reply }, result) in requests.into_iter().zip(results) {
             let is_import = operation.is_import();
