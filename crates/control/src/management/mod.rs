@@ -10,7 +10,7 @@
 //! - Run an operation to its end: when its future is dropped on the way, the change may have been made, and its record
 //!   says `in_doubt`.
 //! - A plain key leaves once, in the result that creates it; `Debug` never shows it.
-//! - Times are values ([`Micros`](domain::clock::Micros)); they become RFC 3339 text when a result is serialized.
+//! - Times are values ([`Micros`]); they become RFC 3339 text when a result is serialized.
 //!
 //! `CONTRIBUTING.md` has the steps to add a management operation.
 

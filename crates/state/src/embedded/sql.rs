@@ -201,7 +201,9 @@ mod tests {
         let connection = state_file::open(&directory.path().join("state.db")).unwrap();
         let insert = |row: &str| execute(&connection, &format!("INSERT INTO {row}"), []).map(drop);
         let user = |id, email| {
-            insert(&format!("users VALUES (NULL, '{id}', 'o', '{email}', '', 0, NULL, NULL, NULL, NULL, NULL, NULL)"))
+            insert(&format!(
+                "users VALUES (NULL, '{id}', 'o', '{email}', '', 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL)"
+            ))
         };
         user("a", "mail").unwrap();
         assert!(matches!(user("a", "other"), Err(ChangeError::Taken("id"))));

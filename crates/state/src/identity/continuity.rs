@@ -125,11 +125,13 @@ impl ContinuityTracker {
             return Continuity::Broken(Discontinuity::Older { lost: memory.changes - found.changes });
         }
         let lost = memory.changes.saturating_sub(found.changes);
-        if memory.changes != found.changes {
-            self.recent.retain(|(number, _)| *number < found.changes);
-            self.recent.push_back((found.changes, now));
-            memory.changes = found.changes;
+        // Of a reading of several changes, those that are left were found when it was.
+        let first_lost = self.recent.iter().find(|(number, _)| *number > found.changes).map(|(_, at)| *at);
+        self.recent.retain(|(number, _)| *number <= found.changes);
+        if self.recent.back().map_or(memory.settled, |(number, _)| *number) < found.changes {
+            self.recent.push_back((found.changes, first_lost.unwrap_or(now)));
         }
+        memory.changes = found.changes;
         self.settle(now);
         if lost > 0 { Continuity::Behind { lost } } else { Continuity::Same }
     }
