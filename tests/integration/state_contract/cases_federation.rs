@@ -144,7 +144,9 @@ pub(super) async fn exchange_by_a_rule_that_was_changed_is_refused(state: &State
     let token = token();
     let removed = exchange(state, &fixture, &rule, token).await;
     assert!(matches!(removed, Err(ChangeError::NoFederationRule(_))), "{removed:?}");
-    let narrower = FederationRule { permissions: vec![permission("queries:list")], ..rule.clone() };
+    // Another rule of the same name is told from the removed one by its time.
+    let created = rule.created.after(Duration::from_micros(1));
+    let narrower = FederationRule { permissions: vec![permission("queries:list")], created, ..rule.clone() };
     create(state, &narrower).await.unwrap();
     let before = exchange(state, &fixture, &rule, token).await;
     assert!(matches!(before, Err(ChangeError::NoFederationRule(_))), "{before:?}");
