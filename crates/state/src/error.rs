@@ -186,6 +186,13 @@ impl ChangeError {
     }
 }
 
+impl ChangeError {
+    /// The error of a change of a state that is not the one that was served.
+    pub(crate) fn lost() -> Self {
+        Self::Unavailable(StorageError::Redis(Unavailable::Lost))
+    }
+}
+
 /// Failure of the storage under the state.
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {

@@ -233,6 +233,27 @@ fn losses_of_ordinary_failovers_refuse_nothing() {
     });
 }
 
+/// A gateway that finds Redis only after its start remembers nothing, and believes those that miss their state.
+#[test]
+fn gateway_without_a_memory_takes_no_state_that_others_miss_for_a_new_one() {
+    let server = Redis::start();
+    let open = async || {
+        let settings = Settings { clock: Clock::Server, ..settings(Servers::Single(at(&server))) };
+        State::Redis(RedisState::open(settings).await.unwrap())
+    };
+    block_on(async {
+        let served = open().await;
+        let fixture = new_fixture(&served).await;
+        let key = fixture.key(&served).await;
+        server.cli::<()>(&["FLUSHALL"]);
+        assert!(decide(&served, &key).await.is_none());
+        let late = open().await;
+        assert!(decide(&late, &key).await.is_none(), "the key is not unknown");
+        late.close().await;
+        served.close().await;
+    });
+}
+
 #[test]
 fn lost_embedded_state_takes_no_change_and_its_keys_are_not_unknown() {
     let directory = tempfile::tempdir().unwrap();

@@ -11,22 +11,17 @@ use std::time::Instant;
 use rusqlite::{Connection, OptionalExtension as _};
 
 use super::operation::{Operation, Request};
+use crate::ChangeError;
 use crate::identity::{IdentityGuard, StateIdentity};
-use crate::{ChangeError, StorageError, Unavailable};
 use domain::clock::{self, Micros};
 
 /// Reads the identity; makes and stores one when the file has none yet.
 pub(super) fn read(connection: &Connection) -> rusqlite::Result<StateIdentity> {
-    let id: Option<String> = connection
-        .query_row("SELECT CAST(value AS TEXT) FROM secrets WHERE name = 'identity'", [], |row| row.get(0))
-        .optional()?;
-    let Some(id) = id else {
+    let Some(id) = read_text(connection, "identity")? else {
         let fresh = StateIdentity::generate().map_err(|error| rusqlite::Error::ToSqlConversionFailure(error.into()))?;
         return write(connection, &fresh).map(|()| fresh);
     };
-    let replaces: Option<String> = connection
-        .query_row("SELECT CAST(value AS TEXT) FROM secrets WHERE name = 'replaces'", [], |row| row.get(0))
-        .optional()?;
+    let replaces = read_text(connection, "replaces")?;
     Ok(StateIdentity {
         id: id.parse().map_err(|error| rusqlite::Error::ToSqlConversionFailure(Box::new(error)))?,
         changes: read_number(connection, "changes")?,
@@ -48,6 +43,11 @@ fn write_last_change(connection: &Connection, identity: &StateIdentity) -> rusql
     let mut meta = connection.prepare_cached("INSERT OR REPLACE INTO meta (name, value) VALUES (?1, ?2)")?;
     meta.execute(("changes", identity.changes.cast_signed()))?;
     meta.execute(("changed", identity.changed.0.cast_signed())).map(drop)
+}
+
+fn read_text(connection: &Connection, name: &str) -> rusqlite::Result<Option<String>> {
+    let query = "SELECT CAST(value AS TEXT) FROM secrets WHERE name = ?1";
+    connection.query_row(query, [name], |row| row.get(0)).optional()
 }
 
 fn read_number(connection: &Connection, name: &str) -> rusqlite::Result<u64> {
@@ -83,7 +83,7 @@ impl StateIdentityWatch {
         }
         let refused = |request: &mut Request| are_replaced || !request.operation.is_accept();
         for Request { reply, .. } in requests.extract_if(.., refused) {
-            let _ = reply.send(Err(ChangeError::Unavailable(StorageError::Redis(Unavailable::Lost))));
+            let _ = reply.send(Err(ChangeError::lost()));
         }
     }
 

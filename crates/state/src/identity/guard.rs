@@ -3,7 +3,7 @@
 //! - Decisions look at one atomic ([`IdentityGuard::is_broken`]); everything else is rare.
 //! - A transition is logged once: lost, older, restored, behind.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -32,13 +32,15 @@ struct Inner {
     file: Option<PathBuf>,
     /// Content of that file.
     saved: Option<Memory>,
+    /// True once it could not be written: one line of the log until it can.
+    has_failed: bool,
 }
 
 impl IdentityGuard {
     /// Knows nothing yet. A failover may lose the changes of the last `max_loss`.
     pub fn new(max_loss: Duration) -> Self {
         let tracker = ContinuityTracker::new(max_loss);
-        let inner = Inner { tracker, found: None, broken: None, file: None, saved: None };
+        let inner = Inner { tracker, found: None, broken: None, file: None, saved: None, has_failed: false };
         Self { is_broken: AtomicBool::new(false), failovers: AtomicU64::new(0), inner: Mutex::new(inner) }
     }
 
@@ -63,7 +65,7 @@ impl IdentityGuard {
     }
 
     /// Remembers in a directory from now on, and compares what was found so far with what is remembered there.
-    pub fn remember_in(&self, directory: &std::path::Path) {
+    pub fn remember_in(&self, directory: &Path) {
         let mut inner = self.inner.lock();
         let file = directory.join(MEMORY_FILE);
         inner.saved = Memory::load(&file);
@@ -153,8 +155,16 @@ impl IdentityGuard {
             return;
         }
         match memory.save(file) {
-            Ok(()) => inner.saved = Some(memory.clone()),
-            Err(error) => tracing::debug!(%error, path = %file.display(), "cannot note which state is served"),
+            Ok(()) => {
+                inner.saved = Some(memory.clone());
+                inner.has_failed = false;
+            }
+            Err(error) if !inner.has_failed => {
+                tracing::warn!(%error, path = %file.display(),
+                    "cannot note which state is served: a start may take another one for it; trying again");
+                inner.has_failed = true;
+            }
+            Err(error) => tracing::debug!(%error, "cannot note which state is served"),
         }
     }
 }

@@ -17,7 +17,7 @@ use parking_lot::Mutex;
 use redis::cmd;
 use tokio::time::{sleep, timeout};
 
-use super::directory::{Check, CommitError, Record, Transaction, Transactions, lost};
+use super::directory::{Check, CommitError, Record, Transaction, Transactions};
 use super::unavailable::read;
 use crate::identity::{Continuity, Discontinuity, StateId, StateIdentity};
 use crate::import::ImportError;
@@ -74,10 +74,7 @@ impl IdentityRecord<'_> {
     pub(super) async fn verify_or_create(self) -> Result<Option<u64>, CommandError> {
         if self.observe().await? == Continuity::Fresh {
             self.create().await?;
-            if self.observe().await? == Continuity::Fresh {
-                // Another gateway misses its state here.
-                self.0.shared.identity.refuse(Discontinuity::Absent);
-            }
+            self.observe().await?;
         }
         let identity = &self.0.shared.identity;
         Ok(identity.found().map(|found| found.changes).filter(|_| !identity.is_broken()))
@@ -88,6 +85,11 @@ impl IdentityRecord<'_> {
         // Before the reading: a failover that comes between is verified again.
         let failovers = self.0.client.shared().failovers().load(Ordering::Acquire);
         let found = self.read().await?;
+        // An empty state is a new one only where no other gateway misses its state.
+        if found.is_none() && guard.memory().is_none() && self.is_missed().await? {
+            guard.refuse(Discontinuity::Absent);
+            return Ok(Continuity::Broken(Discontinuity::Absent));
+        }
         let continuity = guard.observe(found, Instant::now());
         guard.set_verified(failovers);
         if continuity == Continuity::Broken(Discontinuity::Absent)
@@ -99,6 +101,11 @@ impl IdentityRecord<'_> {
             self.0.client.query::<()>(&mark).await?;
         }
         Ok(continuity)
+    }
+
+    /// Returns whether a gateway misses its state here.
+    async fn is_missed(self) -> Result<bool, CommandError> {
+        self.0.client.query(cmd("EXISTS").arg(self.0.shared.names.missed_state())).await
     }
 
     async fn read(self) -> Result<Option<StateIdentity>, CommandError> {
@@ -180,7 +187,9 @@ impl IdentityRecord<'_> {
 
     /// Counts an import as a change by management.
     pub(crate) async fn count_import(self) -> Result<(), ImportError> {
-        let Some(changes) = self.verify_or_create().await? else { return Err(ImportError::Refused(lost())) };
+        let Some(changes) = self.verify_or_create().await? else {
+            return Err(ImportError::Refused(ChangeError::lost()));
+        };
         let (mut transaction, record) = self.0.transaction_on::<CommitError>(self.0.shared.names.revocations());
         transaction.allow_oom();
         self.count_change(&mut transaction, record);

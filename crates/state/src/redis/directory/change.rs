@@ -59,7 +59,9 @@ impl Changes<'_> {
         locator: &mut Option<String>,
         is_retry: bool,
     ) -> Result<u32, CommitError> {
-        let Some(changes) = IdentityRecord(self.0).verify_or_create().await? else { return Err(lost().into()) };
+        let Some(changes) = IdentityRecord(self.0).verify_or_create().await? else {
+            return Err(ChangeError::lost().into());
+        };
         // An earlier attempt whose reply was lost may have removed what it is found by.
         if locator.is_none() {
             *locator = LogWriter(self.0).locator(change).await?;
@@ -175,11 +177,6 @@ impl Changes<'_> {
             made => made,
         }
     }
-}
-
-/// The error of a change of a state that is not the one that was served.
-pub(crate) fn lost() -> ChangeError {
-    ChangeError::Unavailable(StorageError::Redis(Unavailable::Lost))
 }
 
 /// The mark of a change. See [`Origin::mark`].

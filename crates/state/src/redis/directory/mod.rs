@@ -46,7 +46,7 @@ mod transaction;
 mod record_fields;
 mod commit_error;
 
-pub(crate) use change::{Changes, lost};
+pub(crate) use change::Changes;
 pub use change_steps::{ChangeSteps, ChangeWrite};
 pub(super) use check::Check;
 pub use commit_error::CommitError;
