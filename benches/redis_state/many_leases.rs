@@ -33,7 +33,7 @@ pub(crate) fn measure(server: &Redis, directory: &Directory, gateways: &[usize],
     );
     for count in gateways {
         set_leases(server, &org, *count);
-        let report = script(server, SLOT_REPORT, &[&org], &packed(&[-1.0, 0.0, LEASE, 1.0, 0.0, 0.0]));
+        let report = script(server, SLOT_REPORT, &[&org], &packed(&[-1.0, 0.0, LEASE, 1.0, 0.0, 0.0, 0.0, 0.0]));
         let decide = script(server, DECIDE, &[&key, &org, &user], &question);
         let reports = time_of(server, calls, || drop(server.query::<Vec<u8>>(&report).unwrap()));
         let decisions = time_of(server, calls, || drop(server.query::<Vec<u8>>(&decide).unwrap()));

@@ -179,6 +179,9 @@ fn organizations_spread_over_a_cluster_and_each_decision_is_in_one_hash_slot() {
     block_on(state.close());
 }
 
+/// Record of the state's identity: without it the data counts as lost.
+pub(super) const IDENTITY: &str = "keygate:{revocations}";
+
 /// Replaces the server by another process that has these records only.
 fn take_over_with<const N: usize>(server: &Redis, records: [(Vec<u8>, String); N]) {
     server.kill();
@@ -204,7 +207,8 @@ fn revocation_lost_by_a_failover_is_replayed() {
     });
     let record = |id: domain::key::KeyId| format!("keygate:{{{}}}:key:{id}", fixture.tag.as_str());
     let org = format!("keygate:{{{}}}:org", fixture.tag.as_str());
-    let old = [org, record(key.id), record(removed.id)].map(|name| (server.cli::<Vec<u8>>(&["DUMP", &name]), name));
+    let names = [org, record(key.id), record(removed.id), IDENTITY.into()];
+    let old = names.map(|name| (server.cli::<Vec<u8>>(&["DUMP", &name]), name));
     block_on(async {
         revoke(&state, &key).await;
         let user = state.key(removed.id).await.unwrap().unwrap().user;
@@ -250,7 +254,7 @@ fn slots_lost_by_a_failover_are_reported_again() {
     let (fixture, key) = block_on(fixture_with_key(&state));
     let first = block_on(admit(&state, &key, clock::now()));
     let org = format!("keygate:{{{}}}:org", fixture.tag.as_str());
-    let records = [org.clone(), format!("keygate:{{{}}}:key:{}", fixture.tag.as_str(), key.id)];
+    let records = [org.clone(), format!("keygate:{{{}}}:key:{}", fixture.tag.as_str(), key.id), IDENTITY.into()];
     let old = records.map(|record| (server.cli::<Vec<u8>>(&["DUMP", &record]), record));
     let more: Vec<_> = (0..5).map(|_| block_on(admit(&state, &key, clock::now()))).collect();
     proxy.refuse(true);

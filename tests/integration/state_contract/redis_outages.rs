@@ -147,9 +147,9 @@ fn server_killed_and_restarted_from_disk() {
 }
 
 #[test]
-fn server_killed_and_restarted_empty() {
+fn server_killed_and_restarted_empty_is_a_lost_state() {
     let outage = Outage::new(|deployment| deployment.server.kill(), |deployment| deployment.server.restart_empty());
-    Outage { after: Outcome::Refused(Refusal::Unknown), ..outage }.run();
+    Outage { after: Outcome::Unavailable(Unavailable::Lost), ..outage }.run();
 }
 
 #[test]

@@ -17,6 +17,7 @@ use super::cases_sessions::{create, created, end, find, new_session};
 use super::cases_tickets::{put, take};
 use super::fixture::{admit, fixture_with_key, new_key};
 use super::redis::{at, settings};
+use super::redis_deployments::IDENTITY;
 use super::runtime::{block_on, enter};
 use crate::support::redis::{Proxy, Redis};
 use crate::support::{lenient, until};
@@ -149,7 +150,8 @@ fn session_end_lost_by_a_failover_is_replayed() {
     let address = Address { host: "127.0.0.1".into(), port: proxy.address().port() };
     let state = open(settings(Servers::Single(address)));
     let [(ended, digest), (kept, other)] = block_on(async { [created(&state).await, created(&state).await] });
-    let names: Vec<String> = server.cli(&["KEYS", "keygate:session:*"]);
+    let mut names: Vec<String> = server.cli(&["KEYS", "keygate:session:*"]);
+    names.push(IDENTITY.into());
     let old: Vec<(String, Vec<u8>)> =
         names.into_iter().map(|name| (name.clone(), server.cli(&["DUMP", &name]))).collect();
     block_on(end(&state, ended.id));
