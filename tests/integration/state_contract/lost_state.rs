@@ -5,6 +5,7 @@
 //! - nothing is refused after a loss that an ordinary failover makes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
 use std::time::Duration;
 
 use domain::clock;
@@ -88,6 +89,105 @@ fn restore(server: &Redis, copy: &Copy) {
     }
 }
 
+/// A state under a gateway that remembers it, and what holds its data.
+struct World {
+    /// None while the file of an embedded state is closed.
+    state: Option<State>,
+    data: Data,
+    memory: tempfile::TempDir,
+}
+
+enum Data {
+    Redis(Redis),
+    /// File of an embedded state.
+    File(PathBuf),
+}
+
+/// Copy of the whole data.
+enum Kept {
+    Records(Copy),
+    File(Vec<u8>),
+}
+
+impl World {
+    async fn on_redis() -> Self {
+        let server = Redis::start();
+        // All losses are beyond what a failover may lose.
+        let settings = Settings {
+            max_loss: Duration::ZERO,
+            quota: PLENTY,
+            clock: Clock::Server,
+            ..settings(Servers::Single(at(&server)))
+        };
+        let (state, memory) = (RedisState::open(settings).await.unwrap(), tempfile::tempdir().unwrap());
+        let state = State::Redis(state);
+        state.remember_in(memory.path()).await.unwrap();
+        Self { state: Some(state), data: Data::Redis(server), memory }
+    }
+
+    async fn embedded() -> Self {
+        let memory = tempfile::tempdir().unwrap();
+        let data = Data::File(memory.path().join("state.db"));
+        let mut world = Self { state: None, data, memory };
+        world.reopen().await;
+        world
+    }
+
+    fn state(&self) -> &State {
+        self.state.as_ref().unwrap()
+    }
+
+    async fn keep(&mut self) -> Kept {
+        match &self.data {
+            Data::Redis(server) => Kept::Records(copy(server)),
+            Data::File(path) => {
+                let path = path.clone();
+                self.close().await;
+                let content = std::fs::read(path).unwrap();
+                self.reopen().await;
+                Kept::File(content)
+            }
+        }
+    }
+
+    /// Puts a copy in the place of the data; nothing without one.
+    async fn replace(&mut self, kept: Option<&Kept>) {
+        match (&self.data, kept) {
+            (Data::Redis(server), None) => server.cli::<()>(&["FLUSHALL"]),
+            (Data::Redis(server), Some(Kept::Records(copy))) => restore(server, copy),
+            (Data::File(path), kept) => {
+                let path = path.clone();
+                self.close().await;
+                std::fs::remove_file(&path).unwrap();
+                if let Some(Kept::File(content)) = kept {
+                    std::fs::write(&path, content).unwrap();
+                }
+                self.reopen().await;
+            }
+            (Data::Redis(_), Some(Kept::File(_))) => unreachable!("a copy is one of the same data"),
+        }
+    }
+
+    async fn close(&mut self) {
+        self.state.take().unwrap().close().await;
+    }
+
+    /// Opens the file, as the next process does.
+    async fn reopen(&mut self) {
+        let Data::File(path) = &self.data else { return };
+        let settings = embedded::Settings { path: path.clone(), quota: PLENTY, concurrent: CONCURRENT };
+        let mut opened = None;
+        eventually("the lock is free", || {
+            opened = Embedded::open(&settings).ok();
+            opened.is_some()
+        });
+        let state = State::Embedded(opened.unwrap());
+        // An error where it is not the state that was served: then it serves nothing.
+        drop(state.remember_in(self.memory.path()).await);
+        self.state = Some(state);
+    }
+}
+
 async fn decide(state: &State, key: &HeldKey) -> Option<Decision> {
     let HeldKey { id, digest } = key;
     let request =
@@ -103,24 +203,14 @@ fn is_lost(error: &ChangeError) -> bool {
     matches!(error, ChangeError::Unavailable(state::StorageError::Redis(state::Unavailable::Lost)))
 }
 
-/// Carries a history out on a Redis whose losses are all beyond what a failover may lose.
-fn carry_out(steps: &[Step]) {
-    let server = Redis::start();
-    let directory = tempfile::tempdir().unwrap();
-    let settings = Settings {
-        max_loss: Duration::ZERO,
-        quota: PLENTY,
-        clock: Clock::Server,
-        ..settings(Servers::Single(at(&server)))
-    };
+fn carry_out(steps: &[Step], begin: impl Future<Output = World>) {
     block_on(async {
-        let state = State::Redis(RedisState::open(settings).await.unwrap());
-        state.remember_in(directory.path()).await.unwrap();
-        let fixture: Fixture = new_fixture(&state).await;
+        let mut world = begin.await;
+        let fixture: Fixture = new_fixture(world.state()).await;
         let mut keys: Vec<HeldKey> = Vec::new();
         // The state that is there, and the number of changes of the one that was served.
         let (mut there, mut served) = (Some(Model::default()), 0);
-        let mut kept: Option<(Copy, Model)> = None;
+        let mut kept: Option<(Kept, Model)> = None;
         let mut revoked = BTreeSet::new();
         for step in steps {
             let is_right = there.as_ref().is_some_and(|model| model.changes >= served);
@@ -128,7 +218,7 @@ fn carry_out(steps: &[Step]) {
                 Step::Create => {
                     let (key, digest) = super::fixture::new_key(fixture.tag, fixture.org, fixture.user);
                     let id = key.id;
-                    let made = state.change(Change::CreateKey { key, digest }).await;
+                    let made = world.state().change(Change::CreateKey { key, digest }).await;
                     match (&mut there, is_right) {
                         (Some(model), true) => {
                             made.unwrap();
@@ -144,7 +234,8 @@ fn carry_out(steps: &[Step]) {
                     let Some(model) = &mut there else { continue };
                     let Some((place, ())) = model.live.first_key_value() else { continue };
                     let place = *place;
-                    let made = state.change(Change::RevokeKey { key: keys[place].id, at: clock::now() }).await;
+                    let change = Change::RevokeKey { key: keys[place].id, at: clock::now() };
+                    let made = world.state().change(change).await;
                     if is_right {
                         made.unwrap();
                         revoked.insert(place);
@@ -155,14 +246,19 @@ fn carry_out(steps: &[Step]) {
                         assert!(is_lost(&made.unwrap_err()));
                     }
                 }
-                Step::Keep => kept = there.clone().map(|model| (copy(&server), model)),
+                Step::Keep => {
+                    kept = match there.clone() {
+                        Some(model) => Some((world.keep().await, model)),
+                        None => None,
+                    }
+                }
                 Step::Empty => {
-                    server.cli::<()>(&["FLUSHALL"]);
+                    world.replace(None).await;
                     there = None;
                 }
                 Step::Restore => {
                     let Some((copy, model)) = &kept else { continue };
-                    restore(&server, copy);
+                    world.replace(Some(copy)).await;
                     there = Some(model.clone());
                 }
                 Step::Accept => {
@@ -170,7 +266,7 @@ fn carry_out(steps: &[Step]) {
                     if there.is_none() {
                         continue;
                     }
-                    state.accept().await.unwrap();
+                    world.state().accept().await.unwrap();
                     served = there.as_ref().map_or(0, |model| model.changes);
                     // A copy of before has the identity of before.
                     kept = None;
@@ -178,11 +274,11 @@ fn carry_out(steps: &[Step]) {
                 Step::Decide => {
                     if !is_right {
                         // A reading: without one, known keys are admitted for up to half a second.
-                        let made = state.change(Change::suspend_org(fixture.org, false)).await;
+                        let made = world.state().change(Change::suspend_org(fixture.org, false)).await;
                         assert!(is_lost(&made.unwrap_err()));
                     }
                     for (place, key) in keys.iter().enumerate() {
-                        let decision = decide(&state, key).await;
+                        let decision = decide(world.state(), key).await;
                         assert!(is_right || decision.is_none(), "nothing of a lost state is decided: {decision:?}");
                         let is_live = there.as_ref().is_some_and(|model| model.live.contains_key(&place));
                         if is_right && is_live {
@@ -196,7 +292,7 @@ fn carry_out(steps: &[Step]) {
                 }
             }
         }
-        state.close().await;
+        world.close().await;
     });
 }
 
@@ -205,7 +301,12 @@ proptest! {
 
     #[test]
     fn lost_redis_admits_nothing_refuses_nothing_for_good_and_takes_no_change(steps in steps()) {
-        carry_out(&steps);
+        carry_out(&steps, World::on_redis());
+    }
+
+    #[test]
+    fn lost_file_admits_nothing_refuses_nothing_for_good_and_takes_no_change(steps in steps()) {
+        carry_out(&steps, World::embedded());
     }
 }
 

@@ -4,6 +4,7 @@ use crate::support::redis::Redis;
 use crate::support::{Client, Running, Setup, Upstream};
 
 mod hammer;
+mod lost_state;
 pub mod in_flight;
 mod windows;
 
@@ -13,7 +14,7 @@ struct Four {
     running: Vec<Running>,
     /// Keys of the organization.
     keys: Vec<String>,
-    _server: Redis,
+    server: Redis,
 }
 
 impl Four {
@@ -31,7 +32,7 @@ impl Four {
             let starting: Vec<_> = setups.iter().map(|setup| scope.spawn(|| setup.start())).collect();
             starting.into_iter().map(|gateway| gateway.join().unwrap()).collect()
         });
-        Self { setups, running, keys: made, _server: server }
+        Self { setups, running, keys: made, server }
     }
 
     /// Connects to each gateway.

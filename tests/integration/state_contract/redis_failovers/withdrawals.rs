@@ -10,8 +10,8 @@ use domain::management_token::ManagementToken;
 use domain::refusal::Refusal;
 use state::redis::Servers;
 use state::{
-    Change, DecideRequest, Decision, FederationRule, LastRotation, PolicyScope, RouteAccess, RuleChange, State,
-    Unavailable,
+    Change, DecideRequest, Decision, FederationRule, LastRotation, PolicyScope, RevocationEntry, RouteAccess,
+    RuleChange, State, Unavailable,
 };
 
 use super::{close, is_admitted, open};
@@ -130,7 +130,7 @@ fn gateways(server: &Redis) -> [State; 2] {
 fn withdrawals_of_an_incident_survive_a_restart_with_earlier_data() {
     let _entered = enter();
     let server = Redis::start();
-    let [knows, _other] = gateways(&server);
+    let [knows, other] = gateways(&server);
     let (held, fixed) = block_on(async { (Held::create(&knows).await, Final::create(&knows).await) });
     let back = block_on(Held::create(&knows));
     server.cli::<()>(&["SAVE"]);
@@ -142,6 +142,12 @@ fn withdrawals_of_an_incident_survive_a_restart_with_earlier_data() {
         assert!(fixed.holds(&knows).await);
         assert_eq!((held.refusals(&knows).await, back.refusals(&knows).await), (Ok(WITHDRAWN), Ok([None; 3])));
     });
+    // One that has read the withdrawals alone would repeat them. The log is read in its order.
+    let (_, last) = block_on(fixture_with_key(&knows));
+    block_on(knows.change(Change::RevokeKey { key: last.id, at: clock::now() })).unwrap();
+    let log = other.revocations();
+    let has_read = || log.range(0, *log.subscribe().borrow()).contains(&RevocationEntry::Key(last.id));
+    until("the other gateway has read it", || has_read().then_some(()));
     server.restart();
     // A gateway that has read nothing of it.
     let new = open(&Servers::Single(at(&server)));
@@ -153,7 +159,7 @@ fn withdrawals_of_an_incident_survive_a_restart_with_earlier_data() {
     let program = format!("token:{}", fixed.token.id);
     let changed = block_on(knows.change(Change::suspend_org(back.org.org, true).by(&program)));
     assert!(matches!(changed, Err(state::ChangeError::TokenEnded(_))), "{changed:?}");
-    close(&[&knows, &new]);
+    close(&[&knows, &other, &new]);
 }
 
 /// The restart loses the taking back alone: what came after the withdrawal stands as the server has it.
