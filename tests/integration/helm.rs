@@ -259,6 +259,11 @@ fn operator_of_prometheus_gets_the_alerts_that_are_shipped() {
     for line in shipped.lines().filter(|line| line.contains("- alert: ") || line.contains("expr: ")) {
         assert!(rule.contains(line.trim()), "{line}");
     }
+    assert!(rule.contains("runbook_url: https://runbooks.example.com/monitoring.md#keygatedown"));
+    let own = render("prometheusRule: { enabled: true, runbookBase: 'https://wiki.internal/keygate/' }\n");
+    let own = objects(&own, "PrometheusRule")[0].to_owned();
+    assert!(own.contains("runbook_url: https://wiki.internal/keygate/monitoring.md#keygatedown"));
+    assert!(!own.contains("runbooks.example.com"));
     // The alerts look for job="keygate", which is the name of the chart.
     assert!(objects(&rendered, "ServiceMonitor")[0].contains("jobLabel: app.kubernetes.io/name\n"));
 }
