@@ -1,7 +1,8 @@
-//! The bearer credential (RFC 6750, section 2.1).
+//! The bearer credential (RFC 6750, section 2.1), and a key in HTTP Basic (RFC 7617).
 
-use http::HeaderMap;
+use data_encoding::BASE64;
 use http::header::AUTHORIZATION;
+use http::{HeaderMap, HeaderValue};
 
 use domain::key;
 use domain::refusal::Refusal;
@@ -27,6 +28,30 @@ pub fn parse_token(headers: &HeaderMap) -> Result<&[u8], Refusal> {
     check_token(rest.trim_ascii())
 }
 
+/// Returns whether a value of `Authorization` has the scheme of bearer tokens.
+pub fn has_scheme(value: &HeaderValue) -> bool {
+    value.as_bytes().get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer"))
+}
+
+/// Returns the key in the one `Authorization: Basic` field: the password, else the name of the user; none where the
+/// scheme is another one. To be called where [`parse_token`] has found no bearer token.
+///
+/// # Errors
+/// [`Refusal::EmptyToken`], and [`Refusal::MalformedKey`]: there is none, or it cannot be a key.
+pub(super) fn parse_basic(headers: &HeaderMap) -> Result<Option<Vec<u8>>, Refusal> {
+    let Some((scheme, encoded)) = headers.get(AUTHORIZATION).and_then(|field| field.as_bytes().split_at_checked(6))
+    else {
+        return Ok(None);
+    };
+    if !scheme.eq_ignore_ascii_case(b"basic ") {
+        return Ok(None);
+    }
+    let decoded = BASE64.decode(encoded.trim_ascii()).map_err(|_| Refusal::MalformedKey)?;
+    let colon = decoded.iter().position(|byte| *byte == b':').ok_or(Refusal::MalformedKey)?;
+    let (user, password) = (&decoded[..colon], &decoded[colon + 1..]);
+    check_token(if password.is_empty() { user } else { password }).map(|key| Some(key.to_vec()))
+}
+
 /// Returns a token that can be a key.
 ///
 /// # Errors
@@ -50,6 +75,24 @@ mod tests {
             headers.append(AUTHORIZATION, value.parse().unwrap());
         }
         parse_token(&headers).map(|token| String::from_utf8(token.to_vec()).unwrap())
+    }
+
+    #[test]
+    fn key_of_basic_is_the_password_or_the_user() {
+        let parse = |value: &str| {
+            let headers = HeaderMap::from_iter([(AUTHORIZATION, value.parse().unwrap())]);
+            parse_basic(&headers).map(|key| key.map(|key| String::from_utf8(key).unwrap()))
+        };
+        let basic = |text: &str| format!("Basic {}", BASE64.encode(text.as_bytes()));
+        for text in ["key:", ":key", "x-token:key", "ann@example.com:key"] {
+            assert_eq!(parse(&basic(text)), Ok(Some("key".into())), "{text}");
+        }
+        assert_eq!(parse(&basic("a:b c")), Err(Refusal::MalformedKey));
+        assert_eq!(parse(&basic(":")), Err(Refusal::EmptyToken));
+        assert_eq!(parse(&basic("key")), Err(Refusal::MalformedKey));
+        assert_eq!(parse("bASIC a"), Err(Refusal::MalformedKey));
+        assert_eq!(parse("Digest a"), Ok(None));
+        assert_eq!(parse("Basic"), Ok(None));
     }
 
     #[test]

@@ -131,6 +131,26 @@ fn slashed_spelling(path: &str) -> Option<String> {
     }
 }
 
+/// A route for the same upstream that asks something else of callers, within the paths that a server may read in one
+/// of `route`, which passes encoded slashes or empty segments.
+pub fn narrower_route<'a>(routes: &'a [RouteSettings], route: &RouteSettings) -> Option<&'a RouteSettings> {
+    let (segments, is_open) = pattern_segments(&route.path);
+    let segments: Vec<Segment<'_>> = segments.collect();
+    let literals = segments.iter().take_while(|segment| **segment != Segment::Parameter).count();
+    // A parameter, or the rest, may be read as any segments.
+    let prefix: String = route.path.split('/').skip(1).take(literals).flat_map(|segment| ["/", segment]).collect();
+    let path = if is_open || literals < segments.len() { prefix + "/**" } else { prefix };
+    let reached = RouteSettings { path, ..route.clone() };
+    let asks = |route: &RouteSettings| (route.is_public, route.permission.clone());
+    routes.iter().find(|other| {
+        other.name != route.name
+            && other.upstream == route.upstream
+            && other.serve.is_none()
+            && asks(other) != asks(route)
+            && reached.covers_a_method_of(other)
+    })
+}
+
 /// Returns whether every path that matches `later` also matches `first`.
 fn covers_path(first: &str, later: &str) -> bool {
     let (first, first_is_open) = pattern_segments(first);

@@ -1,7 +1,8 @@
 //! Credentials of requests: an API key, or the cookie of a web session.
 //!
-//! - A key decides alone, valid or not: a cookie that comes with it is not read. It is in `Authorization`, or in a
-//!   field that the configuration lists; never in two of them, and never in the query string.
+//! - A key decides alone, valid or not: a cookie that comes with it is not read. It is in `Authorization`, as a bearer
+//!   token or, where the configuration says so, in HTTP Basic; or in a field that the configuration lists. It is never
+//!   in two of them, and never in the query string.
 //! - A browser sends a cookie with every request to the origin, also with one that another site provoked. Therefore an
 //!   unsafe request with a session cookie must come from a page of the same origin.
 
@@ -57,6 +58,12 @@ pub(super) fn read(head: &Parts, fields: FieldSet, places: Places<'_>) -> Result
         Ok(token) => return read_key(token).map(Credential::Key),
         Err(refusal) => refusal,
     };
+    if refusal == Refusal::NoCredential
+        && places.fields.has_basic()
+        && let Some(key) = bearer::parse_basic(&head.headers)?
+    {
+        return read_key(&key).map(Credential::Key);
+    }
     let (Refusal::NoCredential, Some(origin)) = (refusal, places.session_origin) else { return Err(refusal) };
     let cookie = session::read_cookie(&head.headers, session::COOKIE_NAME).map_err(|_| Refusal::RepeatedSession)?;
     let digest = cookie.ok_or(refusal)?;

@@ -35,10 +35,10 @@ use state::{Admitted, DecideRequest, Decision, State, Unavailable, session_quota
 
 pub(crate) use cors::preflight_method;
 pub use cors::{CorsPolicy, CorsSettings};
-pub use coverage::{Bypass, bypasses, hidden_routes};
+pub use coverage::{Bypass, bypasses, hidden_routes, narrower_route};
 use credential::{Credential, Places};
 pub use host::HostPattern;
-pub use path::{Segment, literal_error, pattern_segments};
+pub use path::{Ambiguity, Segment, comparable, literal_error, pattern_segments};
 pub use routes::{Route, Routes};
 pub use settings::{RouteSettings, ServedResource};
 
@@ -125,9 +125,13 @@ impl Admission {
             Ok(Credential::Key(key)) => {
                 let access = route.access();
                 let client = Some(client);
-                self.decide(DecideRequest { digest: &key.digest, id: key.id, access, client, now }).await
+                let decided = self.decide(DecideRequest { digest: &key.digest, id: key.id, access, client, now }).await;
+                decided.map_err(|denial| denial.of_path(head.uri.path()))
             }
-            Ok(Credential::Session(digest)) => Box::pin(self.decide_session(&digest, route, now)).await,
+            Ok(Credential::Session(digest)) => {
+                let decided = Box::pin(self.decide_session(&digest, route, now)).await;
+                decided.map_err(|denial| denial.of_path(head.uri.path()))
+            }
             Err(refusal) => Err(self.deny(refusal)),
         }
     }
@@ -217,6 +221,14 @@ impl Admission {
 }
 
 impl Denial {
+    /// The same denial, which says where no route leads to a path because servers read it in different ways.
+    fn of_path(self, path: &str) -> Self {
+        match self.refusal {
+            Refusal::NotFound if comparable(path).is_err() => Self { refusal: Refusal::AmbiguousPath, ..self },
+            _ => self,
+        }
+    }
+
     /// Denial of a caller who is not known.
     fn new(refusal: Refusal) -> Self {
         Self { refusal, principal: None, rate_limit: None }

@@ -10,7 +10,7 @@ use http::{HeaderValue, Method};
 
 use super::cors::{CorsPolicy, CorsSettings, preflight_method};
 use super::host::HostTrees;
-use super::path::comparable;
+use super::path::{LenientPath, comparable};
 use super::route_tree::RouteTree;
 use super::settings::{RouteSettings, ServedResource};
 use domain::head_fields::CredentialFields;
@@ -38,6 +38,8 @@ pub struct Routes {
     hosts: Option<HostTrees>,
     /// Route of requests that match no listed one.
     fallback: Route,
+    /// True if a route passes encoded slashes or empty segments.
+    is_lenient: bool,
     /// True if a route has a policy for other origins.
     has_cors: bool,
     /// Methods that a preflight may be told of: the registered ones, and those of the routes.
@@ -77,6 +79,10 @@ pub struct Route {
     pub trailers: bool,
     /// True if requests may be executed twice, whatever their method.
     pub idempotent: bool,
+    /// True if paths may have encoded slashes, each a character of its segment.
+    pub encoded_slash: bool,
+    /// True if paths may have empty segments, which are left out where paths are compared.
+    pub empty_segments: bool,
     /// Metrics of the route.
     pub metrics: RouteMetrics,
 }
@@ -95,7 +101,8 @@ impl Routes {
             .filter_map(|(number, route)| Some((route.host.as_ref()?, number, &route.methods[..], &route.path[..])));
         let hosts = HostTrees::new(with_host);
         let fallback = if settings.is_empty() { Route::unlisted(metrics) } else { Route::missing(metrics) };
-        Self { listed, tree, hosts, fallback, has_cors: false, methods: Vec::new() }
+        let is_lenient = settings.iter().any(|route| route.encoded_slash || route.empty_segments);
+        Self { listed, tree, hosts, fallback, is_lenient, has_cors: false, methods: Vec::new() }
     }
 
     /// The same, with the policies for other origins: of each of the settings, in the order of the routes, and of
@@ -151,9 +158,32 @@ impl Routes {
     /// Finds the route of a request as if it had this method.
     pub(super) fn find_for(&self, head: &Parts, method: &Method) -> &Route {
         // Without a list there is nothing to compare with.
-        let path = if self.listed.is_empty() { None } else { comparable(head.uri.path()) };
-        let number = path.and_then(|path| self.number(head, method, &path));
+        if self.listed.is_empty() {
+            return &self.fallback;
+        }
+        let number = match comparable(head.uri.path()) {
+            Ok(path) => self.number(head, method, &path),
+            Err(_) if self.is_lenient => self.lenient_number(head, method),
+            Err(_) => None,
+        };
         number.map_or(&self.fallback, |number| &self.listed[number])
+    }
+
+    /// The number of the route of a path with encoded slashes or empty segments, if the route passes them; none where
+    /// a server could read the path as one for which the same upstream asks something else.
+    #[cold]
+    fn lenient_number(&self, head: &Parts, method: &Method) -> Option<usize> {
+        let path = LenientPath::of(head.uri.path()).ok()?;
+        let number = self.number(head, method, &path.text)?;
+        let route = &self.listed[number];
+        let passes =
+            (route.encoded_slash || !path.has_encoded_slash) && (route.empty_segments || !path.has_empty_segment);
+        let readings = path.readings.iter().filter_map(|reading| self.number(head, method, reading));
+        let is_evaded = |other: &Route| {
+            let asks = |route: &Route| (route.public.is_some(), route.permission.clone());
+            other.upstream == route.upstream && asks(other) != asks(route)
+        };
+        (passes && !readings.into_iter().any(|other| is_evaded(&self.listed[other]))).then_some(number)
     }
 
     /// The number of the first listed route that matches a head with this path, as it is compared.
@@ -182,6 +212,8 @@ impl Route {
             upgrade: route.upgrade.clone(),
             trailers: route.trailers,
             idempotent: route.idempotent,
+            encoded_slash: route.encoded_slash,
+            empty_segments: route.empty_segments,
             metrics: metrics.route(&route.name),
         }
     }
@@ -213,6 +245,8 @@ impl Route {
             upgrade: Vec::new(),
             trailers: false,
             idempotent: false,
+            encoded_slash: false,
+            empty_segments: false,
             metrics,
         }
     }
@@ -406,6 +440,50 @@ mod tests {
                     let Some(name) = name else { continue };
                     let (first, other) = seen.entry(read).or_insert_with(|| (name, target.clone()));
                     prop_assert_eq!(*first, name, "{} and {}", other, target);
+                }
+            }
+        }
+
+        /// A path that passes with encoded slashes or empty segments is never another path, to a server that reads
+        /// them as separators or leaves them out, for which the same upstream asks something else.
+        #[test]
+        fn passed_path_evades_no_permission(
+            listed in vec(
+                (vec(select(&["a", "b", "{x}", "a%2Fb"][..]), 1..4), any::<[bool; 3]>(), 0..3_u8, 0..2_usize),
+                1..8,
+            ),
+            requests in vec(vec(select(&["a", "b", "c", "/", "//", "%2F", "%2f", "/.", ".."][..]), 0..7), 200),
+        ) {
+            let path = |segments: &[&str]| segments.iter().flat_map(|segment| ["/", segment]).collect::<String>();
+            let settings: Vec<_> = listed
+                .iter()
+                .enumerate()
+                .map(|(number, (segments, [is_open, slash, empty], asked, upstream))| RouteSettings {
+                    permission: format!("p:{asked}").parse().ok().filter(|_| *asked > 0),
+                    upstream: *upstream,
+                    encoded_slash: *slash,
+                    empty_segments: *empty,
+                    ..RouteSettings::new(&number.to_string(), &(path(segments) + if *is_open { "/**" } else { "" }))
+                })
+                .collect();
+            let routes = Routes::new(&settings, &Metrics::new());
+            let of = |target: &str| {
+                let head = Request::get(target).body(()).unwrap().into_parts().0;
+                let route = routes.find(&head);
+                route.exists.then_some((route.upstream, &route.permission))
+            };
+            for request in &requests {
+                let target = format!("/{}", request.concat());
+                let Some((upstream, permission)) = of(&target) else { continue };
+                prop_assert!(!target.split('/').any(|segment| matches!(segment, "." | "..")), "{}", target);
+                let merge = |path: &str| {
+                    let segments: Vec<&str> = path.split('/').filter(|segment| !segment.is_empty()).collect();
+                    let end = if path.ends_with('/') && !segments.is_empty() { "/" } else { "" };
+                    format!("/{}{end}", segments.join("/"))
+                };
+                for read in [merge(&target), merge(&target.replace("%2F", "/").replace("%2f", "/"))] {
+                    let other = of(&read).filter(|(other, _)| *other == upstream);
+                    prop_assert!(other.is_none_or(|(_, other)| other == permission), "{} read as {}", target, read);
                 }
             }
         }

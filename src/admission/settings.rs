@@ -44,6 +44,10 @@ pub struct RouteSettings {
     pub trailers: bool,
     /// True if requests may be executed twice, whatever their method: they may be sent again when they fail.
     pub idempotent: bool,
+    /// True if paths may have encoded slashes, each a character of its segment.
+    pub encoded_slash: bool,
+    /// True if paths may have empty segments, which are left out where paths are compared.
+    pub empty_segments: bool,
 }
 
 impl RouteSettings {
@@ -66,6 +70,8 @@ impl RouteSettings {
             upgrade: Vec::new(),
             trailers: false,
             idempotent: false,
+            encoded_slash: false,
+            empty_segments: false,
         }
     }
 

@@ -235,7 +235,7 @@ fn open_pools(existing: &[Upstream], snapshot: &ConfigSnapshot) -> Box<[Upstream
             Some(old) => old.pool.changed(endpoints.clone(), &upstream.settings),
             None => Pool::new(endpoints.clone(), &upstream.settings, snapshot.config.workers),
         };
-        Upstream { pool, passed_fields: upstream.passed_fields.clone() }
+        Upstream { pool, passed_fields: upstream.passed_fields.clone(), host: upstream.host.clone() }
     };
     upstreams.map(open).collect()
 }

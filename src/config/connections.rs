@@ -13,7 +13,9 @@ const MOST_IDLE: usize = 10_000;
 /// Reads the block `connections`.
 pub(super) fn connections(section: &mut Section<'_>) -> Result<(Lifetimes, ConnectionBounds), Reported> {
     let age = Duration::from_secs(1)..=Duration::from_secs(7 * 86_400);
+    let idle = Duration::from_secs(1)..=Duration::from_secs(3600);
     let lifetimes = Lifetimes {
+        max_idle: section.value_or("max_idle", Lifetimes::default().max_idle, |value| value.duration(idle)),
         max_age: section.value_or("max_age", None, |value| value.duration(age).map(Some)),
         max_requests: section.value_or("max_requests", None, |value| value.integer(1..=u32::MAX).map(Some)),
     };

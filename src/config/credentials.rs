@@ -1,14 +1,16 @@
-//! The block `credentials`: fields, beside `Authorization: Bearer`, in which clients may send their API key.
+//! The block `credentials`: places, beside `Authorization: Bearer`, in which clients may send their API key.
 
 use domain::head_fields::{CredentialField, CredentialFields, MAX_CREDENTIAL_FIELDS};
 use platform::settings::{Reported, Section, Value};
 
 /// Reads the block `credentials`; no fields when there is none.
 pub(super) fn credentials(section: &mut Section<'_>) -> Result<CredentialFields, Reported> {
-    section.optional("headers", headers).map(Option::unwrap_or_default)
+    let fields = section.optional("headers", headers).map(Option::unwrap_or_default);
+    let has_basic = section.value_or("basic", false, |value| value.boolean());
+    Ok(CredentialFields::with_basic(fields?, has_basic))
 }
 
-fn headers(value: &Value<'_>) -> Result<CredentialFields, Reported> {
+fn headers(value: &Value<'_>) -> Result<Vec<CredentialField>, Reported> {
     let mut seen: Vec<CredentialField> = Vec::new();
     let fields = value.list(|item| {
         let name = item.text()?;
@@ -23,5 +25,5 @@ fn headers(value: &Value<'_>) -> Result<CredentialFields, Reported> {
         return value
             .reject(format_args!("has more than {MAX_CREDENTIAL_FIELDS} fields; list those that clients send"));
     }
-    Ok(CredentialFields::new(fields))
+    Ok(fields)
 }

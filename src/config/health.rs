@@ -39,7 +39,7 @@ pub(super) fn health(section: &mut Section<'_>, protocol: Protocol) -> Result<He
         (None, None) if has_grpc => return Err(section.report("grpc", "is empty; give `server`, or a service")),
         (None, None) => return Err(section.report("path", "is missing; give `path`, or `grpc`")),
     };
-    Ok(HealthSettings { kind, interval, timeout, healthy, unhealthy, required })
+    Ok(HealthSettings { kind, interval, timeout, healthy, unhealthy, required, host: None })
 }
 
 fn path(value: &Value<'_>) -> Result<PathAndQuery, Reported> {

@@ -3,7 +3,9 @@
 use http::HeaderValue;
 
 use super::cors;
-use crate::admission::{CorsSettings, HostPattern, RouteSettings, ServedResource, literal_error, pattern_segments};
+use crate::admission::{
+    CorsSettings, HostPattern, RouteSettings, ServedResource, literal_error, narrower_route, pattern_segments,
+};
 use platform::settings::{Reported, Section, Value};
 
 /// Blocks of the file that routes refer to.
@@ -34,14 +36,31 @@ fn routes(value: &Value<'_>, around: &Surroundings<'_>) -> Result<Vec<RouteSetti
         }
         seen.push(route.clone());
         Ok(route)
-    })
+    })?;
+    for route in seen.iter().filter(|route| route.encoded_slash || route.empty_segments) {
+        if let Some(narrower) = narrower_route(&seen, route) {
+            return value.reject(format_args!(
+                "`{}` passes paths that servers read in different ways, and `{}` of the same upstream, within its \
+                 paths, asks something else of callers; remove `encoded_slash` and `empty_segments` there, or give \
+                 both the same permission",
+                route.name, narrower.name
+            ));
+        }
+    }
+    Ok(seen)
 }
 
 fn route(section: &mut Section<'_>, around: &Surroundings<'_>) -> Result<RouteSettings, Reported> {
     let name = section.required("name", name);
     let host = section.optional("host", host);
     let methods = section.value_or("methods", Vec::new(), |value| value.list(method));
-    let path = section.required("path", path);
+    let passes = |value: &Value<'_>| Ok(value.name_of("a way with such paths", &["refuse", "pass"])? == 1);
+    let encoded_slash = section.value_or("encoded_slash", false, passes);
+    let empty_segments = section.value_or("empty_segments", false, passes);
+    if empty_segments && section.contains("strip_prefix") {
+        section.report("strip_prefix", "cannot be found in a path with empty segments; remove it, or `empty_segments`");
+    }
+    let path = section.required("path", |value| path(value, encoded_slash));
     let serve = section.optional("serve", |value| value.name_of("a resource", &["usage"]));
     let cors = section.optional("cors", |value| value.section(cors::cors));
     let is_served = serve != Ok(None);
@@ -82,12 +101,15 @@ fn route(section: &mut Section<'_>, around: &Surroundings<'_>) -> Result<RouteSe
         upgrade,
         trailers,
         idempotent,
+        encoded_slash,
+        empty_segments,
     })
 }
 
 /// Reports what a route of the gateway itself cannot have, and gives its methods: GET, which includes HEAD.
 fn check_served(section: &Section<'_>, methods: Vec<http::Method>) -> Vec<http::Method> {
-    for name in ["upstream", "strip_prefix", "pass_authorization", "upgrade", "trailers", "idempotent"] {
+    for name in ["upstream", "strip_prefix", "pass_authorization", "upgrade", "trailers", "idempotent", "encoded_slash"]
+    {
         if section.contains(name) {
             section.report(name, "has no effect beside `serve`: such requests go to no upstream; remove it");
         }
@@ -131,7 +153,7 @@ fn upstream(section: &mut Section<'_>, names: &[String]) -> Result<usize, Report
 fn strip_prefix(value: &Value<'_>, path: Option<&str>) -> Result<String, Reported> {
     let prefix = value.text()?;
     let segments = prefix.strip_prefix('/').filter(|segments| !segments.ends_with('/'));
-    let is_literal = |segment: &str| !segment.starts_with('{') && segment_error(segment).is_none();
+    let is_literal = |segment: &str| !segment.starts_with('{') && segment_error(segment, true).is_none();
     if !segments.is_some_and(|segments| segments.split('/').all(is_literal)) {
         return value
             .reject(format_args!("`{prefix}` is not a prefix such as /reports: whole segments without parameters"));
@@ -189,16 +211,16 @@ fn method(value: &Value<'_>) -> Result<http::Method, Reported> {
     Ok(method)
 }
 
-fn path(value: &Value<'_>) -> Result<String, Reported> {
+fn path(value: &Value<'_>, passes_slash: bool) -> Result<String, Reported> {
     let path = value.text()?;
-    match pattern_error(&path) {
+    match pattern_error(&path, passes_slash) {
         Some(error) => value.reject(format_args!("`{path}` {error}")),
         None => Ok(path),
     }
 }
 
 /// The error of a path pattern; none when it is valid.
-fn pattern_error(path: &str) -> Option<&'static str> {
+fn pattern_error(path: &str, passes_slash: bool) -> Option<&'static str> {
     let Some(rest) = path.strip_prefix('/') else { return Some("does not begin with `/`") };
     let rest = match rest.strip_suffix("**") {
         Some("") => return None,
@@ -206,10 +228,10 @@ fn pattern_error(path: &str) -> Option<&'static str> {
         None if rest.is_empty() => return None,
         None => rest.strip_suffix('/').unwrap_or(rest),
     };
-    rest.split('/').find_map(segment_error)
+    rest.split('/').find_map(|segment| segment_error(segment, passes_slash))
 }
 
-fn segment_error(segment: &str) -> Option<&'static str> {
+fn segment_error(segment: &str, passes_slash: bool) -> Option<&'static str> {
     let literal = |c: u8| c.is_ascii_alphanumeric() || b"-._~!$&'()+,;=:@%".contains(&c);
     let parameter = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
     match parameter {
@@ -219,7 +241,7 @@ fn segment_error(segment: &str) -> Option<&'static str> {
         None if matches!(segment, "." | "..") => Some("has a dot segment, which no request arrives with; resolve it"),
         None if segment.contains('*') => Some("has a `*` elsewhere than in a last segment `/**`"),
         None if segment.contains(['{', '}']) => Some("has a brace within a segment; a parameter is a whole segment"),
-        None if segment.bytes().all(literal) => literal_error(segment),
+        None if segment.bytes().all(literal) => literal_error(segment, passes_slash),
         None => Some("has a character that no path has; percent-encode it"),
     }
 }

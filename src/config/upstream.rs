@@ -4,10 +4,12 @@ use std::collections::HashSet;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
+use http::HeaderValue;
 use rustls::pki_types::ServerName;
 
 use super::{balance, connections, health, outlier, retries, timeouts, tls};
-use edge::forward::{PassedField, PassedFields};
+use domain::http_syntax::is_host_name;
+use edge::forward::{HostPolicy, PassedField, PassedFields};
 use platform::settings::{Reported, Section, Value};
 use platform::tls::ClientSettings;
 use upstream::{DiscoverySettings, Protocol, Settings, Source, SourceError, Sources, Timeouts};
@@ -24,6 +26,8 @@ pub struct Upstream {
     pub discovery: DiscoverySettings,
     /// Spoofable fields of clients that reach it.
     pub passed_fields: PassedFields,
+    /// `Host` that it gets.
+    pub host: HostPolicy,
 }
 
 /// Reads the block of an upstream. `timeouts` are those of the block `timeouts`, which stand in for its own.
@@ -34,10 +38,14 @@ pub(super) fn upstream(section: &mut Section<'_>, name: &str, timeouts: Timeouts
     let protocol = section.value_or("protocol", Protocol::Http1, |value| value.choice(&protocols));
     let timeouts = section.section("timeouts", |block| Ok(timeouts::of_upstream(block, timeouts)));
     let connections = section.section("connections", connections::connections);
+    let host = section.value_or("host", HostPolicy::Endpoint, host_policy);
     let passed_fields = section.value_or("pass_fields", Vec::new(), |value| value.list(passed_field));
     let balance = section.section("balance", balance::balance);
     let outlier = section.section("outlier", |block| Ok(outlier::outlier(block)));
-    let health = section.optional("health", |value| value.section(|block| health::health(block, protocol)));
+    let mut health = section.optional("health", |value| value.section(|block| health::health(block, protocol)));
+    if let (Ok(Some(health)), HostPolicy::Name(name)) = (&mut health, &host) {
+        health.host = name.to_str().ok().map(str::to_owned);
+    }
     let retries = section.section("retries", |block| Ok(retries::retries(block)));
     let max_requests = section.section("limits", |block| Ok(max_requests(block)));
     let tls = section
@@ -64,7 +72,7 @@ pub(super) fn upstream(section: &mut Section<'_>, name: &str, timeouts: Timeouts
         retries: retries?,
         max_requests: max_requests?,
     };
-    Ok(Upstream { settings, discovery, passed_fields: PassedFields::new(&passed_fields) })
+    Ok(Upstream { settings, discovery, passed_fields: PassedFields::new(&passed_fields), host })
 }
 
 /// Checks that TLS can be used where an endpoint has it, and is not configured where none has.
@@ -91,6 +99,19 @@ fn replace_server_name(sources: &mut Sources, name: &ServerName<'static>) {
             sources.iter_mut().filter_map(Source::tls_name).for_each(|current| *current = name.clone());
         }
         Sources::File { server_name, .. } => *server_name = Some(name.clone()),
+    }
+}
+
+/// `endpoint`, `client`, or the name of a host, with or without a port.
+fn host_policy(value: &Value<'_>) -> Result<HostPolicy, Reported> {
+    let text = value.text()?;
+    match text.as_str() {
+        "endpoint" => Ok(HostPolicy::Endpoint),
+        "client" => Ok(HostPolicy::Client),
+        name => match HeaderValue::from_str(name).ok().filter(|name| is_host_name(name.as_bytes())) {
+            Some(name) => Ok(HostPolicy::Name(name)),
+            None => value.reject(format_args!("`{name}` is not endpoint, client, or a host such as api.example.com")),
+        },
     }
 }
 

@@ -13,6 +13,7 @@ use super::environment::Environment;
 use super::exposure::{Answer, Place, judge};
 use super::finding::Findings;
 use crate::config::{Config, Upstream};
+use edge::forward::HostPolicy;
 use platform::tls::{CertificateFacts, ClientSettings, ClientTls};
 use upstream::{Address, Endpoint, HealthKind, Protocol};
 
@@ -133,7 +134,10 @@ impl Probe<'_> {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let authority = &*self.endpoint.authority;
+        let authority = match &self.upstream.host {
+            HostPolicy::Name(name) => name.to_str().unwrap_or(&self.endpoint.authority),
+            HostPolicy::Endpoint | HostPolicy::Client => &self.endpoint.authority,
+        };
         let status = match self.upstream.settings.protocol {
             Protocol::Http1 => client::get(stream, authority, self.path).await.map(|(status, _)| status),
             Protocol::Http2 => {

@@ -1,10 +1,10 @@
 //! Admission of a request, from its checked head to the request that leaves for the upstream.
 
 use std::rc::Rc;
-use std::sync::Arc;
+use std::sync::{Arc, Once};
 
 use http::request::Parts;
-use http::{Request, Response};
+use http::{Method, Request, Response, Version};
 use http_body::Body as _;
 
 use super::exchange::{CallerGrant, Exchange, Grant};
@@ -74,9 +74,17 @@ impl Gateway {
             return Err(response);
         }
         let (route, granted) = self.grant(arrival, head).await?;
-        let request = unsent.take().expect("a request is admitted once");
-        let has_key_field = request.head.fields().contains(FieldSet::CREDENTIAL);
-        let (forwarded, features) = self.rewrite_request(arrival, route, granted.principal().map(Arc::as_ref), request);
+        let Unsent { head, body } = unsent.take().expect("a request is admitted once");
+        let has_key_field = head.fields().contains(FieldSet::CREDENTIAL);
+        let mut body = RequestBody::new(body, Rc::clone(&self.body_limits));
+        if arrival.expects_continue && arrival.version == Version::HTTP_2 {
+            body.await_continue();
+        }
+        if may_have_no_body(&head, &body) {
+            Box::pin(body.await_piece()).await;
+        }
+        let caller = granted.principal().map(Arc::as_ref);
+        let (forwarded, features) = self.rewrite_request(arrival, route, caller, head, body);
         let grant = granted.into_grant(self, arrival, route, has_key_field);
         let exchange = Exchange::begin(self, arrival, route, grant, forwarded.request.body().upload(), features);
         Ok((route, Box::new(exchange), forwarded))
@@ -129,6 +137,19 @@ impl Gateway {
         }
     }
 
+    /// Counts a scheme that a trusted proxy names and that is not known, and warns of the first one.
+    #[cold]
+    fn count_unknown_proto(&self) {
+        static WARNING: Once = Once::new();
+        self.metrics.forwarded_proto_unknown.inc();
+        WARNING.call_once(|| {
+            tracing::warn!(
+                "a trusted proxy sends X-Forwarded-Proto with something else than http or https, or with both; the \
+                 scheme of its connection counts instead"
+            );
+        });
+    }
+
     /// Writes the beginning of the audit record.
     fn open_entry(
         &self,
@@ -153,7 +174,8 @@ impl Gateway {
         arrival: &Arrival,
         route: &Route,
         principal: Option<&Principal>,
-        request: Unsent,
+        head: ValidatedHead,
+        mut body: RequestBody,
     ) -> (ForwardedRequest, RequestFeatures) {
         let context = ForwardContext {
             peer: &arrival.connection.peer,
@@ -165,15 +187,28 @@ impl Gateway {
             pass_authorization: route.pass_authorization,
             allowed: AllowedFeatures { upgrade: &route.upgrade, trailers: route.trailers },
             passed: &self.upstreams[route.upstream].passed_fields,
+            host: &self.upstreams[route.upstream].host,
             trace: arrival.observed.as_deref(),
             memory: &self.memory,
         };
-        let Unsent { head, body } = request;
-        let UpstreamRequest { request, added, features, dropped_fields } =
+        let UpstreamRequest { request, added, features, dropped_fields, has_unknown_proto } =
             forward::rewrite_request(head, body.size_hint().exact(), context);
         self.metrics.fields_dropped.request.inc_by(dropped_fields as u64);
-        let limits = if features.long_lived { &self.long_lived_limits } else { &self.body_limits };
-        let request = request.map(|()| RequestBody::new(body, Rc::clone(limits)));
-        (ForwardedRequest { request, added }, features)
+        if has_unknown_proto {
+            self.count_unknown_proto();
+        }
+        if features.long_lived {
+            body.set_limits(&self.long_lived_limits);
+        }
+        (ForwardedRequest { request: request.map(|()| body), added }, features)
     }
+}
+
+/// Returns whether a request that seems to have a body may have none: a stream of HTTP/2 may end with an empty frame
+/// behind the head. To be known for methods that seldom have one: as chunks, some servers refuse it.
+fn may_have_no_body(head: &Parts, body: &RequestBody) -> bool {
+    head.version == Version::HTTP_2
+        && !body.is_end_stream()
+        && body.size_hint().exact().is_none()
+        && matches!(head.method, Method::GET | Method::HEAD | Method::DELETE | Method::OPTIONS)
 }

@@ -37,7 +37,7 @@ impl Gateway {
         let excess = if is_invalid_key { self.bad_keys.count(arrival.client.ip, arrival.time).err() } else { None };
         let rejection = match excess {
             Some(seconds) => Rejection::with_retry_after(Refusal::TooManyAttempts, seconds),
-            None => Rejection::of_denial(denial, route, &self.settings.credentials),
+            None => Rejection::of_denial(denial, head, route, &self.settings.credentials),
         };
         let mut response = arrival.reject(&rejection);
         self.metrics.attempts_refused.inc_by(u64::from(excess.is_some()));

@@ -8,11 +8,10 @@ use uuid::Uuid;
 
 use super::guarded_body::GuardedBody;
 use super::own_response::own;
-use super::rejection::{Rejection, classify_head_error};
+use super::rejection::{HeadRefusal, Rejection};
 use super::request::Arrival;
 use domain::clock;
 use domain::identity::Peer;
-use domain::refusal::Refusal;
 use edge::transport::HeadError;
 use platform::metrics::{Metrics, RouteMetrics};
 use platform::telemetry::{Observer, RequestFacts};
@@ -41,7 +40,7 @@ impl EarlyRejection {
             .observer
             .as_ref()
             .map(|observer| observer.begin(RequestFacts::new(Some(id), clock::read(), peer, peer.address.ip())));
-        let response = Rejection::new(classify_head_error(error)).response(id, observed.as_deref());
+        let response = Rejection::of_head(error.into()).response(id, observed.as_deref());
         self.metrics.count_response(response.status());
         if let Some(observed) = observed {
             observed.note(|facts| {
@@ -53,8 +52,8 @@ impl EarlyRejection {
     }
 
     /// Response to a head that could be read but is refused.
-    pub(super) fn refuse(&self, refusal: Refusal, arrival: &Arrival) -> Response<GuardedBody> {
-        let response = arrival.reject(&Rejection::new(refusal));
+    pub(super) fn refuse(&self, refusal: impl Into<HeadRefusal>, arrival: &Arrival) -> Response<GuardedBody> {
+        let response = arrival.reject(&Rejection::of_head(refusal.into()));
         self.metrics.count_response(response.status());
         own(response)
     }

@@ -3,7 +3,7 @@
 use http::Version;
 use http::request::Parts;
 
-use super::rejection::classify_invalid_head;
+use super::rejection::HeadRefusal;
 use domain::head_fields::FieldSet;
 use domain::refusal::Refusal;
 use edge::forward::ValidatedHead;
@@ -13,12 +13,16 @@ use edge::transport::Settings;
 const FIELD_OVERHEAD: usize = 4;
 
 /// Validates a head. `fields` are those of a head that transport has scanned strictly: it is not read again.
-pub(super) fn validate(head: Parts, fields: Option<FieldSet>, settings: &Settings) -> Result<ValidatedHead, Refusal> {
+pub(super) fn validate(
+    head: Parts,
+    fields: Option<FieldSet>,
+    settings: &Settings,
+) -> Result<ValidatedHead, HeadRefusal> {
     match fields {
-        Some(fields) => ValidatedHead::from_scanned(head, fields).map_err(classify_invalid_head),
+        Some(fields) => Ok(ValidatedHead::from_scanned(head, fields)?),
         None => {
             check_size(&head, settings)?;
-            ValidatedHead::validate(head, &settings.credentials).map_err(classify_invalid_head)
+            Ok(ValidatedHead::validate(head, &settings.credentials)?)
         }
     }
 }

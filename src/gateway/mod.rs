@@ -26,6 +26,7 @@
 
 mod connection;
 mod request;
+mod rpc_protocol;
 mod head;
 mod admit;
 mod denial;
@@ -63,7 +64,7 @@ use domain::address_limiter::AddressLimiter;
 use domain::head_fields::FieldSet;
 use domain::head_memory::HeadMemory;
 use domain::refusal::Refusal;
-use edge::forward::{PassedFields, ResponseOrigin, TrustedProxies, ValidatedHead};
+use edge::forward::{HostPolicy, PassedFields, ResponseOrigin, TrustedProxies, ValidatedHead};
 use edge::transport::Settings;
 use journal::audit::Journal;
 use platform::metrics::Metrics;
@@ -73,6 +74,7 @@ use upstream::Pool;
 
 use admit::ForwardedRequest;
 use catch_panic::catch_panic;
+use rejection::HeadRefusal;
 use request::Arrival;
 
 pub use connection::Connection;
@@ -131,6 +133,8 @@ pub struct Upstream {
     pub pool: Pool,
     /// Spoofable fields of clients that reach the upstream.
     pub passed_fields: PassedFields,
+    /// `Host` that it gets.
+    pub host: HostPolicy,
 }
 
 /// Future of a response. Boxed: the HTTP library has room for it on each connection, and moves it before it polls it.
@@ -166,10 +170,10 @@ impl Gateway {
     }
 
     /// Checks what can be refused by the head alone. `fields` are those of a head that transport has scanned strictly.
-    fn check(&self, head: Parts, fields: Option<FieldSet>, body: &Incoming) -> Result<ValidatedHead, Refusal> {
+    fn check(&self, head: Parts, fields: Option<FieldSet>, body: &Incoming) -> Result<ValidatedHead, HeadRefusal> {
         let head = head::validate(head, fields, &self.settings)?;
         if body.size_hint().lower() > self.settings.max_body {
-            return Err(Refusal::BodyTooLarge);
+            return Err(Refusal::BodyTooLarge.into());
         }
         Ok(head)
     }

@@ -6,10 +6,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_LENGTH};
 use http::request::Parts;
-use http::{HeaderValue, Response};
+use http::{HeaderValue, Response, Version};
 use http_body::Body as _;
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
+use tokio::task::spawn_local;
+use tokio::time::timeout;
 use uuid::Uuid;
 
 use super::Gateway;
@@ -30,6 +32,9 @@ use state::Admitted;
 const MAX_DRAINED: u64 = 8 * 1024;
 /// Time in which they must come. Usually they come along with the head.
 const DRAIN_TIMEOUT: Duration = Duration::from_millis(500);
+/// Bytes that are still taken from a stream of HTTP/2 whose request was refused, and the time for which they are.
+const MAX_LINGERING: u64 = 1024 * 1024;
+const LINGER: Duration = Duration::from_millis(500);
 
 /// Wraps a response of the gateway itself.
 pub(super) fn own(response: Response<Bytes>) -> Response<GuardedBody> {
@@ -64,18 +69,28 @@ pub(super) async fn finish(
         *response.body_mut() = GuardedBody::Own(OwnBody::default());
     }
     // A client that expects 100-continue has not sent its body, and will not after a refusal.
-    let is_unread = match unread {
-        Some(body) => arrival.expects_continue || !drain(body).await,
-        None => false,
+    let rest = match unread {
+        Some(body) if arrival.expects_continue => Some(body),
+        Some(body) => drain(body).await,
+        None => None,
     };
-    if is_unread {
-        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    match rest {
+        // Dropped, the stream would be reset with the response: some clients lose that.
+        Some(body) if arrival.version == Version::HTTP_2 => drop(spawn_local(linger(body))),
+        Some(_) => drop(response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"))),
+        None => {}
     }
-    if let GuardedBody::Own(own) = response.body_mut() {
-        arrival.note(|facts| facts.response_body_bytes = own.body.size_hint().lower());
-        own.observed.clone_from(&arrival.observed);
+    let (rpc, observed) = (arrival.rpc, arrival.observed.clone());
+    // Before the translation: what is counted and shown is the refusal.
+    let mut response = arrival.mark(response);
+    if let Some(rpc) = rpc {
+        rpc.translate(&mut response).await;
     }
-    arrival.mark(response)
+    if let (GuardedBody::Own(own), Some(observed)) = (response.body_mut(), observed) {
+        observed.note(|facts| facts.response_body_bytes = own.body.size_hint().lower());
+        own.observed = Some(observed);
+    }
+    response
 }
 
 impl Gateway {
@@ -101,18 +116,34 @@ pub fn own_observed(response: Response<Bytes>, observed: Option<Rc<ObservedReque
     response.map(|body| GuardedBody::Own(OwnBody { body: Full::new(body), observed }))
 }
 
-/// Reads and drops a small body. Returns whether its end was seen.
-async fn drain(mut body: Incoming) -> bool {
+/// Reads and drops a small body. Returns a body whose end was not seen.
+async fn drain(mut body: Incoming) -> Option<Incoming> {
     if body.size_hint().exact().is_none_or(|length| length > MAX_DRAINED) {
-        return false;
+        return Some(body);
     }
-    let read = async {
-        while let Some(frame) = body.frame().await {
-            if frame.is_err() {
-                return false;
-            }
+    let has_ended = timeout(DRAIN_TIMEOUT, discard(&mut body, MAX_DRAINED)).await.unwrap_or(false);
+    (!has_ended).then_some(body)
+}
+
+/// Keeps a stream open for a moment after its response, so that the client reads that before the reset.
+async fn linger(mut body: Incoming) {
+    // At the end of it the reset says the rest.
+    let _ = timeout(LINGER, async {
+        if !discard(&mut body, MAX_LINGERING).await {
+            std::future::pending::<()>().await;
         }
-        true
-    };
-    tokio::time::timeout(DRAIN_TIMEOUT, read).await.unwrap_or(false)
+    })
+    .await;
+}
+
+/// Reads and drops at most so many bytes. Returns whether the end was seen.
+async fn discard(body: &mut Incoming, most: u64) -> bool {
+    let mut left = most;
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else { return true };
+        let length = frame.data_ref().map_or(0, |data| data.len() as u64);
+        let Some(rest) = left.checked_sub(length) else { return false };
+        left = rest;
+    }
+    true
 }

@@ -3,13 +3,15 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response};
 use uuid::Uuid;
 
 use super::rate_limit::{self, RateLimitFields};
-use crate::admission::{Denial, Route};
+use crate::admission::{Ambiguity, Denial, Route, bearer, comparable};
 use domain::head_fields::CredentialFields;
+use domain::http_syntax::InvalidTargetByte;
 use domain::identity::{AuthMethod, Permission};
 use domain::problem::{self, Problem};
 use domain::refusal::{Answer, Refusal};
@@ -20,6 +22,8 @@ use platform::request_body::BodyError;
 use platform::telemetry::ObservedRequest;
 use upstream::{SendError, TimeoutKind};
 
+/// Challenge of HTTP Basic (RFC 7617). The realm is no URL, for which clients of registries take one of `Bearer`.
+const BASIC_CHALLENGE: HeaderValue = HeaderValue::from_static("Basic realm=\"keygate\", charset=\"UTF-8\"");
 /// Seconds until a retry where no better time is known.
 const RETRY_SOON: u64 = 1;
 /// Outcome in the access log of a refusal that has none in the audit journal.
@@ -39,6 +43,54 @@ pub(super) struct Rejection<'a> {
     retry_after: Option<u64>,
     /// Fields in which the key can be sent, where it is missing and they are configured.
     key_places: Option<KeyPlaces<'a>>,
+    /// Byte of the target that is refused.
+    invalid_byte: Option<InvalidTargetByte>,
+    /// Reason why no route leads to the path.
+    ambiguity: Option<Ambiguity>,
+    /// True if the challenge is that of HTTP Basic: clients that know it alone take another one for an error.
+    asks_basic: bool,
+}
+
+/// Reason to refuse a request before its route is known.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct HeadRefusal {
+    pub(super) refusal: Refusal,
+    /// Byte of the target that is refused, where that is the reason.
+    pub(super) invalid_byte: Option<InvalidTargetByte>,
+}
+
+impl From<Refusal> for HeadRefusal {
+    fn from(refusal: Refusal) -> Self {
+        Self { refusal, invalid_byte: None }
+    }
+}
+
+impl From<InvalidTargetByte> for HeadRefusal {
+    fn from(byte: InvalidTargetByte) -> Self {
+        Self { refusal: Refusal::MalformedRequest, invalid_byte: Some(byte) }
+    }
+}
+
+impl From<InvalidHead> for HeadRefusal {
+    fn from(error: InvalidHead) -> Self {
+        match error {
+            InvalidHead::Malformed => Refusal::MalformedRequest.into(),
+            InvalidHead::Target(byte) => byte.into(),
+            InvalidHead::Expectation => Refusal::ExpectationFailed.into(),
+        }
+    }
+}
+
+impl From<HeadError> for HeadRefusal {
+    fn from(error: HeadError) -> Self {
+        match error {
+            HeadError::Malformed => Refusal::MalformedRequest.into(),
+            HeadError::Target(byte) => byte.into(),
+            HeadError::HeadTooLarge => Refusal::HeadTooLarge.into(),
+            HeadError::TargetTooLong => Refusal::TargetTooLong.into(),
+            HeadError::TooSlow => Refusal::RequestTimeout.into(),
+        }
+    }
 }
 
 /// Fields in which a key can be sent.
@@ -53,7 +105,22 @@ impl<'a> Rejection<'a> {
     /// Rejection of an unknown caller.
     pub(super) fn new(refusal: Refusal) -> Self {
         let method = AuthMethod::ApiKey;
-        Self { refusal, method, rate_limit: None, scope: None, retry_after: None, key_places: None }
+        Self {
+            refusal,
+            method,
+            rate_limit: None,
+            scope: None,
+            retry_after: None,
+            key_places: None,
+            invalid_byte: None,
+            ambiguity: None,
+            asks_basic: false,
+        }
+    }
+
+    /// Rejection of a head.
+    pub(super) fn of_head(HeadRefusal { refusal, invalid_byte }: HeadRefusal) -> Self {
+        Self { invalid_byte, ..Self::new(refusal) }
     }
 
     /// Rejection of an authenticated caller.
@@ -67,18 +134,21 @@ impl<'a> Rejection<'a> {
     }
 
     /// Rejection of a request to this route that admission denied. Keys may come in these fields.
-    pub(super) fn of_denial(denial: &Denial, route: &'a Route, fields: &'a CredentialFields) -> Self {
+    pub(super) fn of_denial(denial: &Denial, head: &Parts, route: &'a Route, fields: &'a CredentialFields) -> Self {
         let method = denial.principal.as_ref().map_or(AuthMethod::ApiKey, |principal| principal.method);
         let scope = route.permission.as_ref().filter(|_| denial.refusal == Refusal::Forbidden);
         let rate_limit = denial.rate_limit.map(|status| RateLimitFields::new(status, method));
-        let is_missing = denial.refusal == Refusal::NoCredential && !fields.is_empty();
+        let is_missing = denial.refusal == Refusal::NoCredential && (!fields.is_empty() || fields.has_basic());
         let key_places = is_missing.then_some(KeyPlaces { fields, pass_authorization: route.pass_authorization });
-        Self { method, rate_limit, scope, key_places, ..Self::new(denial.refusal) }
+        let ambiguity = comparable(head.uri.path()).err().filter(|_| denial.refusal == Refusal::AmbiguousPath);
+        let has_bearer = || head.headers.get(AUTHORIZATION).is_some_and(bearer::has_scheme);
+        let asks_basic = fields.has_basic() && !route.pass_authorization && !has_bearer();
+        Self { method, rate_limit, scope, key_places, ambiguity, asks_basic, ..Self::new(denial.refusal) }
     }
 
     /// Rejection of the same request for another reason.
     pub(super) fn replaced_by(self, refusal: Refusal) -> Self {
-        Self { refusal, scope: None, retry_after: None, key_places: None, ..self }
+        Self { refusal, scope: None, retry_after: None, key_places: None, invalid_byte: None, ambiguity: None, ..self }
     }
 
     /// Builds the response to the request of this id, and notes the refusal, where the request is observed. The ids of
@@ -122,6 +192,12 @@ impl<'a> Rejection<'a> {
         if let Some(places) = self.key_places {
             return places.explain().into();
         }
+        if let Some(ambiguity) = self.ambiguity {
+            return format!("No route takes this path: it has {ambiguity}.").into();
+        }
+        if let Some(byte) = self.invalid_byte {
+            return problem::sentence(&byte.to_string()).into();
+        }
         match (self.scope, self.method) {
             (None, _) => answer.detail.into(),
             (Some(scope), AuthMethod::Session) => format!("You do not have the permission `{scope}`.").into(),
@@ -133,7 +209,8 @@ impl<'a> Rejection<'a> {
     fn write_fields(&self, answer: &Answer, headers: &mut HeaderMap) {
         let row = self.refusal.row();
         if let Some(challenge) = answer.challenge {
-            headers.insert(WWW_AUTHENTICATE, self.challenge(challenge));
+            let challenge = if self.asks_basic { BASIC_CHALLENGE } else { self.challenge(challenge) };
+            headers.insert(WWW_AUTHENTICATE, challenge);
         }
         let soon = row.retries_soon.then_some(RETRY_SOON);
         if let Some(seconds) = self.retry_after.or(soon) {
@@ -160,31 +237,15 @@ impl KeyPlaces<'_> {
     fn explain(self) -> String {
         let authorization = (!self.pass_authorization).then(|| "'Authorization: Bearer <API_KEY>'".to_owned());
         let fields = self.fields.iter().map(|field| format!("'{}: <API_KEY>'", field.text()));
-        let places: Vec<String> = authorization.into_iter().chain(fields).collect();
+        let has_basic = self.fields.has_basic() && !self.pass_authorization;
+        let basic = has_basic.then(|| "the password of HTTP Basic authentication".to_owned());
+        let places: Vec<String> = authorization.into_iter().chain(fields).chain(basic).collect();
         let places = match places.split_last() {
             Some((last, [])) => last.clone(),
             Some((last, others)) => format!("{} or {last}", others.join(", ")),
             None => unreachable!("a route that passes `Authorization` has fields for keys"),
         };
         format!("This request needs an API key: send it as {places}.")
-    }
-}
-
-/// The refusal of a head that cannot be forwarded.
-pub(super) fn classify_invalid_head(error: InvalidHead) -> Refusal {
-    match error {
-        InvalidHead::Malformed => Refusal::MalformedRequest,
-        InvalidHead::Expectation => Refusal::ExpectationFailed,
-    }
-}
-
-/// The refusal of a head that cannot be read.
-pub(super) fn classify_head_error(error: HeadError) -> Refusal {
-    match error {
-        HeadError::Malformed => Refusal::MalformedRequest,
-        HeadError::HeadTooLarge => Refusal::HeadTooLarge,
-        HeadError::TargetTooLong => Refusal::TargetTooLong,
-        HeadError::TooSlow => Refusal::RequestTimeout,
     }
 }
 

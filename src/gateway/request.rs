@@ -17,6 +17,7 @@ use super::Gateway;
 use super::connection::Connection;
 use super::cors::CrossOrigin;
 use super::rejection::Rejection;
+use super::rpc_protocol::RpcProtocol;
 use crate::admission::Route;
 use domain::clock::{self, Micros, Reading};
 use domain::head_fields::{CredentialFields, FieldSet};
@@ -61,6 +62,8 @@ pub(super) struct Arrival {
     pub(super) cors: Option<Box<CrossOrigin>>,
     /// Origin on which browsers see the response.
     pub(super) origin: ResponseOrigin,
+    /// Protocol of calls in which a refusal is told; none: a problem document.
+    pub(super) rpc: Option<RpcProtocol>,
     /// Facts for the access log, the trace and the metrics by convention; none when all of them are off. Shared with
     /// the exchange and the tries at the upstream: they are rendered when the last holder is dropped.
     pub(super) observed: Option<Rc<ObservedRequest>>,
@@ -111,6 +114,7 @@ impl Arrival {
             expects_continue: has_expect.unwrap_or_else(|| head.headers.contains_key(EXPECT)),
             cors: CrossOrigin::of(gateway, head),
             origin,
+            rpc: RpcProtocol::of(head),
             refusal: Cell::default(),
         };
         arrival.observed = gateway.observer.as_ref().map(|observer| arrival.observe(gateway, observer, head));
@@ -120,7 +124,7 @@ impl Arrival {
     /// The arrival of a request that another proxy describes. `is_head` says whether it asks by `HEAD`.
     pub(super) fn of_other_proxy(self, is_head: bool) -> Self {
         // Its body, and the fields that pages of other origins need, are not asked for.
-        Self { is_head, expects_continue: false, cors: None, fields: None, ..self }
+        Self { is_head, expects_continue: false, cors: None, fields: None, rpc: None, ..self }
     }
 
     /// Begins to observe the request.

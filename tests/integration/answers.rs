@@ -68,7 +68,7 @@ fn missing_permissions_and_routes_are_refused() {
         "invalid_token",
         Some(", error=\"invalid_token\""),
     );
-    assert_refused(&client.get("/api//queries", &reader.text), 404, "not_found", None);
+    assert_refused(&client.get("/api//queries", &reader.text), 404, "ambiguous_path", None);
 
     gateway.permit(&reader, &["queries:read", "queries:write"]);
     assert_eq!(client.request("POST", "/api/queries", &reader.text, &[], b"{}").status, 200);

@@ -224,7 +224,7 @@ fn routes_are_checked() {
         "not the name of a protocol",
         "without two hexadecimal digits",
         "needs none; write the character",
-        "no path with one matches a route",
+        "which needs `encoded_slash: pass`",
         "has a `;`",
         "no UTF-8",
         "route `v` is for the same method and path",

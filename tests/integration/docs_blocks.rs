@@ -72,6 +72,8 @@ const BLOCKS: &[(&str, Check)] = &[
     ("RateLimit-Policy: \"key\";q=1000;w=3600, \"", By("responses_have_the_fields_of_the_page")),
     ("{\"type\":\"about:blank\",\"title\":\"Too Many", By("errors_page_has_every_code")),
     ("make fleet", Not("runs for minutes; the bench in test mode runs a small fleet")),
+    // Clients that know only Basic.
+    ("machine api.example.com login key passwo", By("clients_that_know_only_basic_are_served_where_it_is_on")),
     // Keys for CI.
     ("keygate federation create github --org a", By("workflows_of_the_page_get_a_key_and_use_it")),
     ("# .github/workflows/deploy.yml", By("workflows_of_the_page_get_a_key_and_use_it")),

@@ -18,6 +18,7 @@ use crate::support::{Client, Gateway, HyperOptions, HyperUpstream, Upstream, eve
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
+const UNAVAILABLE: HeaderValue = HeaderValue::from_static("14");
 const CALLS: &str = "
 workers: 1
 routes:
@@ -199,8 +200,8 @@ fn response_may_have_trailers_only() {
 fn response_head_has_100_fields_at_most_over_http2() {
     let server = Server::start(100);
     let gateway = server.with(CALLS);
-    let (status, ..) = call_once(&gateway, "/calls/many", &gateway.key().text, whole(b"")).unwrap();
-    assert_eq!(status, 502);
+    let (status, headers, ..) = call_once(&gateway, "/calls/many", &gateway.key().text, whole(b"")).unwrap();
+    assert_eq!((status, &headers["grpc-status"]), (200, &UNAVAILABLE));
 }
 
 #[test]
@@ -243,19 +244,20 @@ fn responses_that_clients_abort_end_no_response_of_the_others() {
 
 #[test]
 fn refused_stream_is_retried_once() {
-    let cases: [(&str, Body, u16, usize, f64); 4] = [
-        ("/calls/refused-once", whole(b"hello"), 200, 2, 1.0),
-        ("/calls/refused-once", whole(b""), 200, 2, 1.0),
-        ("/calls/refused", whole(b"hello"), 502, 2, 1.0),
-        ("/calls/reset", whole(b""), 502, 1, 0.0),
+    let cases: [(&str, Body, Option<HeaderValue>, usize, f64); 4] = [
+        ("/calls/refused-once", whole(b"hello"), None, 2, 1.0),
+        ("/calls/refused-once", whole(b""), None, 2, 1.0),
+        ("/calls/refused", whole(b"hello"), Some(UNAVAILABLE), 2, 1.0),
+        ("/calls/reset", whole(b""), Some(UNAVAILABLE), 1, 0.0),
     ];
-    for (path, body, status, calls, retries) in cases {
+    for (path, body, refusal, calls, retries) in cases {
         let server = Server::start(100);
         let gateway = server.with(CALLS);
-        let (given, _, answer, _) = call_once(&gateway, path, &gateway.key().text, body).unwrap();
-        assert_eq!((given, server.calls()), (status, calls), "{path}: {answer:?}");
+        let (status, head, answer, _) = call_once(&gateway, path, &gateway.key().text, body).unwrap();
+        let told = head.get("grpc-status").cloned();
+        assert_eq!((status, &told, server.calls()), (200, &refusal, calls), "{path}: {answer:?}");
         assert_eq!(gateway.metric("keygate_upstream_retries_total{upstream=\"default\"}"), retries, "{path}");
-        if status == 200 {
+        if refusal.is_none() {
             assert!(answer == "5" || answer == "0", "the body came whole: {answer:?}");
         }
     }
@@ -393,6 +395,6 @@ fn trailers_pass_from_http1_to_http2() {
     let (_, _, body, trailers) = call_once(&gateway, "/calls/a", &key, whole(b"")).unwrap();
     let trailers = trailers.unwrap();
     assert_eq!((&*body, trailers.len(), &trailers["x-sum"]), (&b"ok"[..], 2, &"7".parse().unwrap()), "{trailers:?}");
-    let (_, _, body, trailers) = call_once(&gateway, "/plain/a", &key, whole(b"")).unwrap();
+    let (.., body, trailers) = call_once(&gateway, "/plain/a", &key, whole(b"")).unwrap();
     assert_eq!((&*body, trailers), (&b"ok"[..], None));
 }

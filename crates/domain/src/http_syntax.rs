@@ -4,6 +4,7 @@
 //! Each set is defined here once, so that no two readers of the same head can disagree on it.
 
 use std::borrow::Cow;
+use std::fmt;
 
 /// The largest `Content-Length`. The HTTP library counts in 64 bits, and means bodies without a length by the
 /// two highest numbers.
@@ -16,8 +17,10 @@ pub const MAX_METHOD: usize = 24;
 /// `tchar` (RFC 9110, section 5.6.2): the bytes of methods and field names.
 const TOKEN: [bool; 256] = alphanumeric_and(b"!#$%&'*+-.^_`|~");
 /// The bytes of a request target: those that RFC 3986 allows, and the braces, brackets and bars that clients also send.
-/// Never a fragment, a quote, an angle bracket, a backtick, a control byte or a byte above ASCII.
+/// Never a fragment, a quote, an angle bracket, a control byte or a byte above ASCII.
 const TARGET: [bool; 256] = alphanumeric_and(b"!$%&'()*+,-./:;=?@[\\]^_{|}~");
+/// The byte that a query may have beside them: browsers send it as it is (URL Standard, query percent-encode set).
+const BACKTICK: u8 = b'`';
 /// The bytes of plain field names: letters, digits and `-`.
 const PLAIN: [bool; 256] = alphanumeric_and(b"-");
 /// Classes of the bytes of field names: bits that all bytes of a name have in common.
@@ -46,9 +49,43 @@ pub fn scan_name(line: &[u8]) -> Option<(usize, bool)> {
     (classes & IN_TOKEN != 0).then_some((length, classes & IN_PLAIN != 0))
 }
 
-/// True if a request target consists of bytes that every server reads in the same way.
-pub fn is_target(bytes: &[u8]) -> bool {
-    all_in(&TARGET, bytes)
+/// Byte that a request target may not have as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("byte {} of the target is {}: percent-encode it as %{byte:02X}", at + 1, ByteName(*byte))]
+pub struct InvalidTargetByte {
+    /// The byte.
+    pub byte: u8,
+    /// Its place in the target; 0 is the first one.
+    pub at: usize,
+}
+
+/// Writes a byte as people read it.
+struct ByteName(u8);
+
+impl fmt::Display for ByteName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            b' ' => f.write_str("a space"),
+            byte if byte.is_ascii_graphic() => write!(f, "`{}`", char::from(byte)),
+            byte => write!(f, "0x{byte:02X}"),
+        }
+    }
+}
+
+/// Checks that a request target consists of bytes that every server reads in the same way.
+///
+/// # Errors
+/// [`InvalidTargetByte`]: the first that does not.
+pub fn check_target(bytes: &[u8]) -> Result<(), InvalidTargetByte> {
+    if all_in(&TARGET, bytes) { Ok(()) } else { check_rare_target(bytes) }
+}
+
+#[cold]
+fn check_rare_target(bytes: &[u8]) -> Result<(), InvalidTargetByte> {
+    let query = bytes.iter().position(|byte| *byte == b'?').unwrap_or(bytes.len());
+    let is_valid = |at: usize, byte: u8| TARGET[usize::from(byte)] || byte == BACKTICK && at > query;
+    let invalid = bytes.iter().enumerate().find(|(at, byte)| !is_valid(*at, **byte));
+    invalid.map_or(Ok(()), |(at, byte)| Err(InvalidTargetByte { byte: *byte, at }))
 }
 
 /// True if a field name consists of letters, digits and `-` alone. Some servers fold other characters: `X_User_Id` and
@@ -156,9 +193,16 @@ mod tests {
     #[test]
     fn target_bytes_are_visible_ascii_but_for_five() {
         for byte in 0..=255_u8 {
-            let expected = byte.is_ascii_graphic() && !b"#\"<>`".contains(&byte);
-            assert_eq!(is_target(&[byte]), expected, "{byte:#x}");
+            let in_path = byte.is_ascii_graphic() && !b"#\"<>`".contains(&byte);
+            assert_eq!(check_target(&[b'/', byte]).is_ok(), in_path, "{byte:#x}");
+            let in_query = in_path || byte == b'`';
+            let expected = if in_query { Ok(()) } else { Err(InvalidTargetByte { byte, at: 3 }) };
+            assert_eq!(check_target(&[b'/', b'?', b'`', byte, b'a']), expected, "{byte:#x}");
         }
+        let text = |target: &str| check_target(target.as_bytes()).unwrap_err().to_string();
+        assert_eq!(text("/a?b=\"c\""), "byte 6 of the target is `\"`: percent-encode it as %22");
+        assert_eq!(text("/a b"), "byte 3 of the target is a space: percent-encode it as %20");
+        assert_eq!(text("/\u{e4}"), "byte 2 of the target is 0xC3: percent-encode it as %C3");
     }
 
     #[test]

@@ -109,6 +109,11 @@ refusals! {
         outcome: Some("not_found"), auth_result: Some("ok"), redis_code: Some(11),
         ..row(404, "not_found", "There is nothing here for this method and path.")
     };
+    /// No route leads to this path, which servers read in different ways.
+    AmbiguousPath => Row {
+        outcome: Some("not_found"), auth_result: Some("ok"),
+        ..row(404, "ambiguous_path", "Servers read this path in different ways.")
+    };
     /// The bucket of the key, or of the user's sessions, is empty.
     RateLimited => Row {
         outcome: Some("rate_limited"), redis_code: Some(7),
@@ -273,8 +278,13 @@ impl Refusal {
 
     /// True for a refusal by the state that tells who the caller is: the key or session itself is good.
     pub fn is_of_authenticated_caller(self) -> bool {
-        use Refusal::{Forbidden, KeyTooManyInFlight, NotFound, OrgSuspended, RateLimited, TooManyInFlight};
-        matches!(self, OrgSuspended | Forbidden | NotFound | RateLimited | KeyTooManyInFlight | TooManyInFlight)
+        use Refusal::{
+            AmbiguousPath, Forbidden, KeyTooManyInFlight, NotFound, OrgSuspended, RateLimited, TooManyInFlight,
+        };
+        matches!(
+            self,
+            OrgSuspended | Forbidden | NotFound | AmbiguousPath | RateLimited | KeyTooManyInFlight | TooManyInFlight
+        )
     }
 
     /// Refusal with this code on the wire to Redis.
@@ -311,6 +321,7 @@ mod tests {
         (Refusal::OrgSuspended, 403, "insufficient_scope", Some("org_suspended"), Some("org_suspended"), Some(5)),
         (Refusal::Forbidden, 403, "insufficient_scope", Some("forbidden"), Some("forbidden"), Some(6)),
         (Refusal::NotFound, 404, "not_found", Some("not_found"), Some("ok"), Some(11)),
+        (Refusal::AmbiguousPath, 404, "ambiguous_path", Some("not_found"), Some("ok"), None),
         (Refusal::RateLimited, 429, "rate_limited", Some("rate_limited"), Some("ok"), Some(7)),
         (Refusal::KeyTooManyInFlight, 429, "too_many_in_flight", Some("too_many_in_flight"), Some("ok"), Some(16)),
         (Refusal::TooManyInFlight, 429, "too_many_in_flight", Some("too_many_in_flight"), Some("ok"), Some(8)),

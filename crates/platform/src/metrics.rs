@@ -65,6 +65,8 @@ metrics! {
         counter "attempts_refused_total" => pub attempts_refused;
         /// Questions of other proxies refused because they lack a fact of the request, or have one twice
         counter "malformed_decisions_total" => pub malformed_decisions;
+        /// Requests of trusted proxies with an X-Forwarded-Proto that is neither http nor https
+        counter "forwarded_proto_unknown_total" => pub forwarded_proto_unknown;
         /// Streams of ext_proc that ended before the response began, so that their slots bounded nothing
         counter "decision_streams_early_total" => pub early_streams;
         /// Requests to public routes, which need no key

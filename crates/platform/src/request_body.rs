@@ -116,12 +116,16 @@ impl UploadProgress {
 ///   waited for does not count.
 pub struct RequestBody {
     body: Incoming,
+    /// Piece that was read before the body was sent on; none of nearly all bodies.
+    piece: Option<Result<Frame<Bytes>, BodyError>>,
     limits: Rc<BodyLimits>,
     timer: LazyTimer,
     /// Start of the current wait for the client; `None` while the upstream is waited for.
     waiting_since: Option<Instant>,
     /// Time spent in earlier waits for the client.
     waited: Duration,
+    /// True while the client may wait for a 100 that it does not get: this time is not its own.
+    awaits_continue: bool,
     progress: UploadProgress,
 }
 
@@ -129,7 +133,39 @@ impl RequestBody {
     /// A body within these limits.
     pub fn new(body: Incoming, limits: Rc<BodyLimits>) -> Self {
         let progress = UploadProgress::of(&body);
-        Self { body, limits, timer: LazyTimer::default(), waiting_since: None, waited: Duration::ZERO, progress }
+        Self {
+            body,
+            piece: None,
+            limits,
+            timer: LazyTimer::default(),
+            waiting_since: None,
+            waited: Duration::ZERO,
+            awaits_continue: false,
+            progress,
+        }
+    }
+
+    /// Notes that the client waits with the body for a 100 (Continue), which HTTP/2 does not send here. Such clients
+    /// send it after a moment all the same; the wait does not count in the average rate.
+    pub fn await_continue(&mut self) {
+        self.awaits_continue = true;
+    }
+
+    /// The same body within other limits.
+    pub fn set_limits(&mut self, limits: &Rc<BodyLimits>) {
+        self.limits = Rc::clone(limits);
+    }
+
+    /// Waits for the first piece that is not empty, or for the end, so that it is known whether there is a body.
+    pub async fn await_piece(&mut self) {
+        loop {
+            let frame = std::future::poll_fn(|cx| Pin::new(&mut *self).poll_frame(cx)).await;
+            let is_empty = |frame: &Frame<Bytes>| frame.data_ref().is_some_and(Bytes::is_empty);
+            match frame {
+                Some(Ok(frame)) if is_empty(&frame) => {}
+                piece => return self.piece = piece,
+            }
+        }
     }
 
     /// The body's progress.
@@ -148,9 +184,10 @@ impl RequestBody {
         if self.progress.received_bytes() > self.limits.max_bytes {
             return self.fail(BodyError::TooLarge);
         }
-        if let Some(since) = self.waiting_since.take() {
+        if let Some(since) = self.waiting_since.take().filter(|_| !self.awaits_continue) {
             self.waited += since.elapsed();
         }
+        self.awaits_continue = false;
         if self.body.is_end_stream() {
             self.progress.finish();
         }
@@ -176,7 +213,8 @@ impl RequestBody {
     fn rate_allowance(&self) -> Option<Duration> {
         let rate = self.limits.min_rate;
         let received = self.progress.received_bytes();
-        (rate > 0).then(|| BODY_GRACE + Duration::from_millis(received.saturating_mul(1000) / rate))
+        (rate > 0 && !self.awaits_continue)
+            .then(|| BODY_GRACE + Duration::from_millis(received.saturating_mul(1000) / rate))
     }
 }
 
@@ -185,6 +223,9 @@ impl Body for RequestBody {
     type Error = BodyError;
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
+        if let Some(piece) = self.piece.take() {
+            return Poll::Ready(Some(piece));
+        }
         loop {
             return match Pin::new(&mut self.body).poll_frame(cx) {
                 Poll::Ready(None) => {
@@ -206,10 +247,14 @@ impl Body for RequestBody {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        self.piece.is_none() && self.body.is_end_stream()
     }
 
     fn size_hint(&self) -> SizeHint {
-        self.body.size_hint()
+        match (&self.piece, self.is_end_stream()) {
+            (Some(_), _) => SizeHint::default(),
+            (None, true) => SizeHint::with_exact(0),
+            (None, false) => self.body.size_hint(),
+        }
     }
 }

@@ -20,7 +20,7 @@ use http::{HeaderMap, HeaderName, HeaderValue, Version};
 
 use super::settings::DecisionProtocol;
 use crate::gateway::Gateway;
-use crate::gateway::rejection::classify_head_error;
+use crate::gateway::rejection::HeadRefusal;
 use domain::head_fields::{CredentialFields, FieldSet};
 use domain::http_syntax::{is_field_value, is_token};
 use domain::identity::{Peer, X_FORWARDED_FOR, X_FORWARDED_HOST};
@@ -54,15 +54,16 @@ pub(super) struct Described {
 ///
 /// # Errors
 /// The refusal of a question that lacks a fact or has one twice, or describes a head that cannot be read.
-pub(super) fn read(protocol: DecisionProtocol, asking: &mut Parts, settings: &Settings) -> Result<Parts, Refusal> {
+pub(super) fn read(protocol: DecisionProtocol, asking: &mut Parts, settings: &Settings) -> Result<Parts, HeadRefusal> {
     let facts = match protocol {
         DecisionProtocol::Nginx => nginx(asking),
         DecisionProtocol::ForwardAuth => forward_auth(asking),
         DecisionProtocol::EnvoyHttp => envoy_http(asking),
         DecisionProtocol::Envoy => unreachable!("it describes requests in messages"),
     };
-    let facts =
-        facts.filter(|_| only(&asking.headers, &X_FORWARDED_FOR).is_some()).ok_or(Refusal::MalformedDecision)?;
+    let facts = facts
+        .filter(|_| only(&asking.headers, &X_FORWARDED_FOR).is_some())
+        .ok_or(HeadRefusal::from(Refusal::MalformedDecision))?;
     let (mut head, _) = HeadBytes::of(&facts)?.read(settings)?;
     head.version = asking.version;
     let mut headers = mem::take(&mut asking.headers);
@@ -117,15 +118,15 @@ fn may_have_key(name: &str, credentials: &CredentialFields) -> bool {
 ///
 /// # Errors
 /// As [`read`].
-pub(super) fn of_check(question: &CheckRequest, gateway: &Gateway) -> Result<Described, Refusal> {
-    let http = question.http().ok_or(Refusal::MalformedDecision)?;
+pub(super) fn of_check(question: &CheckRequest, gateway: &Gateway) -> Result<Described, HeadRefusal> {
+    let http = question.http().ok_or(HeadRefusal::from(Refusal::MalformedDecision))?;
     let source = question.source().and_then(|source| source.socket_addr());
     let facts = Facts { method: http.method.as_bytes(), target: http.path.as_bytes(), host: http.host.as_bytes() };
     let told = [(":method", facts.method), (":path", facts.target), (":authority", facts.host)];
     // The attributes have the facts; fields that say otherwise, or a target in parts, are another request.
     let differs = |field: (&str, &[u8])| told.iter().any(|fact| fact.0 == field.0 && fact.1 != field.1);
     if http.fields().any(differs) || !http.query.is_empty() || !http.fragment.is_empty() {
-        return Err(Refusal::MalformedDecision);
+        return Err(Refusal::MalformedDecision.into());
     }
     described(&facts, http.fields().filter(|(name, _)| !name.starts_with(':')), source, gateway)
 }
@@ -138,7 +139,7 @@ pub(super) fn of_stream(
     head: &HttpHeaders,
     attributes: &BTreeMap<String, Struct>,
     gateway: &Gateway,
-) -> Result<Described, Refusal> {
+) -> Result<Described, HeadRefusal> {
     let mut sources = attributes.values().filter_map(|attributes| attributes.fields.get(SOURCE));
     let source = sources.next().filter(|_| sources.next().is_none());
     let source = source.and_then(|source| match &source.kind {
@@ -147,7 +148,7 @@ pub(super) fn of_stream(
     });
     let fact = |name: &str| {
         let mut values = head.fields().filter(|field| field.0 == name).map(|(_, value)| value);
-        values.next().filter(|_| values.next().is_none()).ok_or(Refusal::MalformedDecision)
+        values.next().filter(|_| values.next().is_none()).ok_or(HeadRefusal::from(Refusal::MalformedDecision))
     };
     let facts = Facts { method: fact(":method")?, target: fact(":path")?, host: fact(":authority")? };
     described(&facts, head.fields().filter(|(name, _)| !name.starts_with(':')), source, gateway)
@@ -159,8 +160,8 @@ fn described<'a>(
     fields: impl Iterator<Item = (&'a str, &'a [u8])>,
     source: Option<SocketAddr>,
     gateway: &Gateway,
-) -> Result<Described, Refusal> {
-    let address = source.ok_or(Refusal::MalformedDecision)?;
+) -> Result<Described, HeadRefusal> {
+    let address = source.ok_or(HeadRefusal::from(Refusal::MalformedDecision))?;
     let credentials = &gateway.settings.credentials;
     let mut bytes = HeadBytes::of(facts)?;
     for (name, value) in fields {
@@ -179,7 +180,7 @@ fn described<'a>(
     head.version = Version::HTTP_2;
     let peer = Peer { address, tls: None, certificate: None };
     let client = Client::find_described(&peer, &head.headers, &gateway.trusted_proxies);
-    Ok(Described { head, fields, client: client.ok_or(Refusal::MalformedDecision)? })
+    Ok(Described { head, fields, client: client.ok_or(HeadRefusal::from(Refusal::MalformedDecision))? })
 }
 
 /// Bytes of a head, to be read by the scanner. No part of a line can end it: it is checked before it is written.
@@ -187,14 +188,14 @@ struct HeadBytes(Vec<u8>);
 
 impl HeadBytes {
     /// The request line and the host. The target is a path: a proxy names the host apart.
-    fn of(facts: &Facts<'_>) -> Result<Self, Refusal> {
+    fn of(facts: &Facts<'_>) -> Result<Self, HeadRefusal> {
         let Facts { method, target, host } = *facts;
         let is_path = target.starts_with(b"/") || target == b"*";
         if method.is_empty() || host.is_empty() || !is_path {
-            return Err(Refusal::MalformedDecision);
+            return Err(Refusal::MalformedDecision.into());
         }
         if !is_token(method) || !is_field_value(target) {
-            return Err(Refusal::MalformedRequest);
+            return Err(Refusal::MalformedRequest.into());
         }
         let mut bytes = Vec::with_capacity(method.len() + target.len() + host.len() + ROOM);
         for part in [method, b" ", target, b" HTTP/1.1\r\n"] {
@@ -205,9 +206,9 @@ impl HeadBytes {
         Ok(head)
     }
 
-    fn push(&mut self, name: &str, value: &[u8]) -> Result<(), Refusal> {
+    fn push(&mut self, name: &str, value: &[u8]) -> Result<(), HeadRefusal> {
         if !is_token(name.as_bytes()) || !is_field_value(value) {
-            return Err(Refusal::MalformedRequest);
+            return Err(Refusal::MalformedRequest.into());
         }
         for part in [name.as_bytes(), b": ", value, b"\r\n"] {
             self.0.extend_from_slice(part);
@@ -215,9 +216,9 @@ impl HeadBytes {
         Ok(())
     }
 
-    fn read(mut self, settings: &Settings) -> Result<(Parts, FieldSet), Refusal> {
+    fn read(mut self, settings: &Settings) -> Result<(Parts, FieldSet), HeadRefusal> {
         self.0.extend_from_slice(b"\r\n");
-        head::read(self.0.into(), &HeadLimits::of(settings), &settings.credentials).map_err(classify_head_error)
+        head::read(self.0.into(), &HeadLimits::of(settings), &settings.credentials).map_err(HeadRefusal::from)
     }
 }
 

@@ -23,9 +23,9 @@ use crate::gateway::catch_panic::catch_panic;
 use crate::gateway::connection::Connection;
 use crate::gateway::guarded_body::GuardedBody;
 use crate::gateway::own_response::{self, own};
+use crate::gateway::rejection::HeadRefusal;
 use crate::gateway::request::Arrival;
 use crate::gateway::{Gateway, ResponseFuture, head};
-use domain::refusal::Refusal;
 use edge::forward::{self, PassedFields, ResponseOrigin, ValidatedHead};
 use edge::transport::ExchangeHandle;
 
@@ -165,7 +165,10 @@ impl Call {
     }
 
     /// The arrival of a described request, and its head as far as it is valid.
-    pub(super) fn arrive(&self, described: Result<Described, Refusal>) -> (Arrival, Result<ValidatedHead, Refusal>) {
+    pub(super) fn arrive(
+        &self,
+        described: Result<Described, HeadRefusal>,
+    ) -> (Arrival, Result<ValidatedHead, HeadRefusal>) {
         let gateway = &*self.gateway;
         self.connection.forget_refusals();
         let arrive = |client, head| {
@@ -178,7 +181,7 @@ impl Call {
                 (arrival, head::validate(head, Some(fields), &gateway.settings))
             }
             Err(refusal) => {
-                gateway.count_malformed_decision(refusal);
+                gateway.count_malformed_decision(refusal.refusal);
                 let nothing = described::nothing();
                 let clients = &self.connection.clients;
                 let client = clients.find(&self.connection.peer, &nothing.headers, &gateway.trusted_proxies);
@@ -191,7 +194,7 @@ impl Call {
     pub(super) async fn decide<'a>(
         &'a self,
         arrival: &'a Arrival,
-        checked: Result<ValidatedHead, Refusal>,
+        checked: Result<ValidatedHead, HeadRefusal>,
     ) -> Result<Admitted<'a>, Response<GuardedBody>> {
         let gateway = &*self.gateway;
         let head = checked.map_err(|refusal| gateway.early_rejection.refuse(refusal, arrival))?;

@@ -36,6 +36,7 @@ use super::catch_panic::catch_panic;
 use super::connection::Connection;
 use super::exchange::{Exchange, Grant};
 use super::guarded_body::GuardedBody;
+use super::rejection::HeadRefusal;
 use super::request::Arrival;
 use super::{Gateway, ResponseFuture, head, own_response};
 use crate::admission::Route;
@@ -126,7 +127,7 @@ impl Decisions {
         gateway: &Gateway,
         connection: &Rc<Connection>,
         mut asking: Parts,
-    ) -> (Arrival, Result<ValidatedHead, Refusal>) {
+    ) -> (Arrival, Result<ValidatedHead, HeadRefusal>) {
         // It carries the requests of many clients: that one of them is refused again and again says nothing of it.
         connection.forget_refusals();
         let is_head = asking.method == Method::HEAD;
@@ -135,13 +136,15 @@ impl Decisions {
             let arrival = Arrival::on(connection.exchange(), gateway, connection, client, ResponseOrigin::Api, head);
             arrival.of_other_proxy(is_head)
         };
-        let client = clients.find_described(peer, &asking.headers, &self.trusted).ok_or(Refusal::MalformedDecision);
+        let client = clients
+            .find_described(peer, &asking.headers, &self.trusted)
+            .ok_or(HeadRefusal::from(Refusal::MalformedDecision));
         let described = client
             .and_then(|client| Ok((client, described::read(self.settings.protocol, &mut asking, &gateway.settings)?)));
         match described {
             Ok((client, head)) => (arrive(client, &head), head::validate(head, None, &gateway.settings)),
             Err(refusal) => {
-                gateway.count_malformed_decision(refusal);
+                gateway.count_malformed_decision(refusal.refusal);
                 let client = clients.find(peer, &asking.headers, &self.trusted);
                 (arrive(client, &asking), Err(refusal))
             }
@@ -183,7 +186,7 @@ impl Decisions {
         }
     }
 
-    fn refuse(&self, gateway: &Gateway, arrival: &Arrival, refusal: Refusal) -> Response<GuardedBody> {
+    fn refuse(&self, gateway: &Gateway, arrival: &Arrival, refusal: impl Into<HeadRefusal>) -> Response<GuardedBody> {
         Answers(self.settings.protocol).refused(arrival, gateway.early_rejection.refuse(refusal, arrival))
     }
 

@@ -52,7 +52,7 @@ fn refusal_has_the_status_of_the_proxy_mode_and_no_identity() {
             ("/reads/a", "", 401, "unauthenticated"),
             ("/reads/a", &*revoked.text, 401, "invalid_token"),
             ("/writes", &key.text, 403, "insufficient_scope"),
-            ("/reads/../writes", &key.text, 404, "not_found"),
+            ("/reads/../writes", &key.text, 404, "ambiguous_path"),
             ("/none", &key.text, 404, "not_found"),
         ] {
             let answer = protocol.ask(*address, Asked::get(target, key));

@@ -10,6 +10,7 @@ pub mod frames;
 mod http2_hostile;
 mod http2_requests;
 mod proxy_protocol;
+mod real_clients;
 
 use std::net::SocketAddr;
 

@@ -94,10 +94,10 @@ fn trusted_peer_without_a_proxy_header_is_closed_without_a_response() {
         b"PROXY TCP4 192.0.2.01 198.51.100.1 4711 443\r\n".to_vec(),
         b"proxy TCP4 192.0.2.1 198.51.100.1 4711 443\r\n".to_vec(),
         format!("PROXY UNKNOWN {}\r\n", "x".repeat(100)).into_bytes(),
-        v2(0x21, 0x12, &[0; 12]),
+        v2(0x22, 0x11, &[0; 12]),
         v2(0x21, 0x11, &[0; 11]),
         v2(0x31, 0x11, &[0; 12]),
-        v2(0x20, 0x00, &[0; 3000]),
+        v2(0x20, 0x00, &[0; 20_000]),
     ];
     for (number, header) in (1_u32..).zip(&wrong) {
         let mut client = Client::connect(gateway.address);

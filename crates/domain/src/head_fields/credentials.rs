@@ -42,6 +42,7 @@ const MEANINGFUL_PREFIXES: &[&str] = &["sec-", "access-control-", "content-", "i
 /// - A name is one of them also in every spelling that some server reads as it: letters of either case are the same,
 ///   and so are all characters other than letters and digits (`X_API_Key` is `X-API-Key`).
 /// - None by default, and then nothing is compared.
+/// - Whether `Authorization: Basic` may carry a key, too, is kept with them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CredentialFields(Option<Arc<Listed>>);
 
@@ -50,6 +51,7 @@ struct Listed {
     /// Lengths of the names, a bit each, modulo 64.
     lengths: u64,
     fields: Box<[CredentialField]>,
+    has_basic: bool,
 }
 
 /// Field that may carry an API key. Its name is plain, and nothing else is said in it.
@@ -86,16 +88,26 @@ impl CredentialFields {
 
     /// These fields.
     pub fn new(fields: Vec<CredentialField>) -> Self {
-        if fields.is_empty() {
+        Self::with_basic(fields, false)
+    }
+
+    /// These fields, and `Authorization: Basic` (RFC 7617) if `has_basic`.
+    pub fn with_basic(fields: Vec<CredentialField>, has_basic: bool) -> Self {
+        if fields.is_empty() && !has_basic {
             return Self::NONE;
         }
         let lengths = fields.iter().fold(0, |lengths, field| lengths | length_bit(field.name.as_str().len()));
-        Self(Some(Arc::new(Listed { lengths, fields: fields.into() })))
+        Self(Some(Arc::new(Listed { lengths, fields: fields.into(), has_basic })))
     }
 
     /// Returns whether no field is listed.
     pub fn is_empty(&self) -> bool {
-        self.0.is_none()
+        self.iter().len() == 0
+    }
+
+    /// Returns whether `Authorization: Basic` may carry a key.
+    pub fn has_basic(&self) -> bool {
+        self.0.as_ref().is_some_and(|listed| listed.has_basic)
     }
 
     /// The fields, in the order of the configuration.

@@ -138,14 +138,36 @@ impl Client {
 
     /// Scheme of the request, `https` or `http`: by the word of a trusted peer, else by the connection.
     pub fn proto(&self, peer: &Peer, headers: &HeaderMap) -> &'static str {
+        let of_connection = if peer.tls.is_some() { "https" } else { "http" };
+        self.forwarded_proto(headers).and_then(Result::ok).unwrap_or(of_connection)
+    }
+
+    /// Returns whether a trusted peer names a scheme that is neither, or several that differ.
+    pub fn has_unknown_proto(&self, headers: &HeaderMap) -> bool {
+        self.forwarded_proto(headers).is_some_and(|proto| proto.is_err())
+    }
+
+    /// Scheme by the word of a trusted peer; none where there is no such peer, or it says nothing.
+    fn forwarded_proto(&self, headers: &HeaderMap) -> Option<Result<&'static str, UnknownProto>> {
         // Without a hop there is no trusted peer, whose word would count.
-        let forwarded = if self.hops.is_empty() { None } else { headers.get(X_FORWARDED_PROTO) };
-        match forwarded.map(HeaderValue::as_bytes) {
-            Some(b"https") => "https",
-            Some(b"http") => "http",
-            _ if peer.tls.is_some() => "https",
-            _ => "http",
-        }
+        let values = (!self.hops.is_empty()).then(|| headers.get_all(X_FORWARDED_PROTO))?;
+        let mut words = values.into_iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).map(proto_of);
+        let first = words.next()?;
+        Some(if words.all(|word| word == first) { first } else { Err(UnknownProto) })
+    }
+}
+
+/// A word that names neither HTTP nor HTTPS.
+#[derive(Clone, Copy, PartialEq, Eq)]
+struct UnknownProto;
+
+/// The scheme that a word of `X-Forwarded-Proto` means: some proxies name that of a WebSocket.
+fn proto_of(word: &[u8]) -> Result<&'static str, UnknownProto> {
+    let is_one_of = |names: [&str; 2]| names.iter().any(|name| word.trim_ascii().eq_ignore_ascii_case(name.as_bytes()));
+    match () {
+        () if is_one_of(["https", "wss"]) => Ok("https"),
+        () if is_one_of(["http", "ws"]) => Ok("http"),
+        () => Err(UnknownProto),
     }
 }
 
@@ -302,6 +324,27 @@ mod tests {
         for (chain, client) in [("unknown, 203.0.113.9", "203.0.113.9"), ("10.0.0.3, 10.0.0.2", "10.0.0.3")] {
             assert_eq!(described(chain).as_deref(), Some(client), "{chain:?}");
         }
+    }
+
+    #[test]
+    fn scheme_is_the_one_on_which_the_words_of_a_trusted_proxy_agree() {
+        let peer = Peer { address: "10.0.0.1:1".parse().unwrap(), tls: None, certificate: None };
+        let proto = |trusted: &[&str], words: &[&str]| {
+            let client = find("10.0.0.1", &["203.0.113.9"], trusted);
+            let headers = words.iter().map(|word| (X_FORWARDED_PROTO, word.parse().unwrap())).collect();
+            (client.proto(&peer, &headers), client.has_unknown_proto(&headers))
+        };
+        let trusted = |words: &[&str]| proto(&["10.0.0.0/8"], words);
+        for words in [&["https"][..], &["wss"], &["HTTPS"], &["https, wss"], &["https", "WSS"], &[" https"]] {
+            assert_eq!(trusted(words), ("https", false), "{words:?}");
+        }
+        for words in [&["http"][..], &["ws"], &["http, HTTP"], &[]] {
+            assert_eq!(trusted(words), ("http", false), "{words:?}");
+        }
+        for words in [&["https, http"][..], &["https", "http"], &["h2"], &[""], &["https,"]] {
+            assert_eq!(trusted(words), ("http", true), "{words:?}");
+        }
+        assert_eq!(proto(&[], &["https"]), ("http", false), "the word of a client");
     }
 
     #[test]

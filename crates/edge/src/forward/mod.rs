@@ -31,7 +31,7 @@ pub use client::{Client, ConnectionClients, TrustedProxies};
 pub use features::{AllowedFeatures, RequestFeatures};
 pub use field_names::untrusted_names;
 pub use passed_fields::{InvalidPassedField, PassedField, PassedFields};
-pub use request::{ForwardContext, UpstreamRequest, identity_fields, rewrite_request};
+pub use request::{ForwardContext, HostPolicy, UpstreamRequest, identity_fields, rewrite_request};
 pub use response::{InvalidResponse, ResponseOrigin, rewrite_response};
 pub use trailers::rewrite_trailers;
 pub use validated_head::{InvalidHead, ValidatedHead};

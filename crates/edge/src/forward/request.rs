@@ -41,16 +41,31 @@ pub struct ForwardContext<'a> {
     pub allowed: AllowedFeatures<'a>,
     /// Spoofable fields that the configuration lets through.
     pub passed: &'a PassedFields,
+    /// `Host` that the upstream gets.
+    pub host: &'a HostPolicy,
     /// The request, in the context of whose trace the upstream is called. Without a trace, the client's goes through.
     pub trace: Option<&'a ObservedRequest>,
     /// Memory of the lines that are added.
     pub memory: &'a HeadMemory,
 }
 
+/// `Host` that an upstream gets.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum HostPolicy {
+    /// The name or address, and port, of the endpoint.
+    #[default]
+    Endpoint,
+    /// The client's, which was validated; that of the endpoint where an HTTP/1.0 client sends none.
+    Client,
+    /// This one.
+    Name(HeaderValue),
+}
+
 /// Head to send upstream.
 #[derive(Debug)]
 pub struct UpstreamRequest {
-    /// Its head, without the fields in `added`. The upstream side sets `Host`, which depends on the endpoint.
+    /// Its head, without the fields in `added`. Without a `Host`, or with an empty one, the upstream side sets that of
+    /// the endpoint.
     pub request: Request<()>,
     /// The fields that say who the caller is, and where the request came from. The head has none of them.
     pub added: FieldLines,
@@ -58,6 +73,8 @@ pub struct UpstreamRequest {
     pub features: RequestFeatures,
     /// Names of fields that were removed because some server could misread them.
     pub dropped_fields: usize,
+    /// True if a trusted proxy names a scheme that is not known: that of the connection counts.
+    pub has_unknown_proto: bool,
 }
 
 /// Rewrites a head for the upstream. `body_length` is the exact length of the request's body in bytes, if it is known.
@@ -66,6 +83,7 @@ pub fn rewrite_request(head: ValidatedHead, body_length: Option<u64>, context: F
     let head = head.into_parts();
     let features = RequestFeatures::from_head(&head, body_length == Some(0), context.allowed);
     let proto = context.client.proto(context.peer, &head.headers);
+    let has_unknown_proto = context.client.has_unknown_proto(&head.headers);
     let via = via(head.version);
     let mut headers = head.headers;
     // Its place in the table is kept for the endpoint's.
@@ -78,6 +96,14 @@ pub fn rewrite_request(head: ValidatedHead, body_length: Option<u64>, context: F
         push_identity(lines, context.principal, context.request_id);
         context.client.push_origin(lines, host.as_ref(), proto, via);
     });
+    let sent_host = match context.host {
+        HostPolicy::Endpoint => None,
+        HostPolicy::Client => host.as_ref(),
+        HostPolicy::Name(name) => Some(name),
+    };
+    if let Some(host) = sent_host {
+        headers.insert(HOST, host.clone());
+    }
     if let Some(trace) = context.trace {
         trace.write_state(&mut headers);
     }
@@ -88,6 +114,7 @@ pub fn rewrite_request(head: ValidatedHead, body_length: Option<u64>, context: F
         added,
         features,
         dropped_fields,
+        has_unknown_proto,
     }
 }
 
@@ -211,6 +238,7 @@ mod tests {
             pass_authorization: false,
             allowed: AllowedFeatures::default(),
             passed: &PassedFields::default(),
+            host: &HostPolicy::Endpoint,
             trace: None,
             memory: &HeadMemory::default(),
         };

@@ -8,7 +8,7 @@ use http::uri::{Authority, PathAndQuery, Scheme};
 use http::{HeaderMap, HeaderValue, Method, Uri, Version};
 
 use domain::head_fields::{CredentialFields, FieldSet};
-use domain::http_syntax::{self, MAX_METHOD};
+use domain::http_syntax::{self, InvalidTargetByte, MAX_METHOD};
 
 /// Head that the gateway and any server behind it read alike. Only such a head can be forwarded.
 ///
@@ -32,6 +32,9 @@ pub enum InvalidHead {
     /// It could be read in more than one way, or its method is not for gateways.
     #[error("the head could be read in more than one way")]
     Malformed,
+    /// Its target has a byte that it may not have.
+    #[error(transparent)]
+    Target(#[from] InvalidTargetByte),
     /// Its `Expect` has another value than `100-continue` (RFC 9110, section 10.1.1).
     #[error("an expectation cannot be met")]
     Expectation,
@@ -44,9 +47,11 @@ impl ValidatedHead {
     /// [`InvalidHead`]: the head must not be forwarded.
     pub fn validate(head: Parts, credentials: &CredentialFields) -> Result<Self, InvalidHead> {
         let fields = FieldSet::of_request(&head.headers, credentials);
-        let is_valid =
-            head.method.as_str().len() <= MAX_METHOD && has_valid_target_bytes(&head) && has_one_length(&head.headers);
-        if is_valid { Self::from_scanned(head, fields) } else { Err(InvalidHead::Malformed) }
+        if head.method.as_str().len() > MAX_METHOD || !has_one_length(&head.headers) {
+            return Err(InvalidHead::Malformed);
+        }
+        check_target_bytes(&head)?;
+        Self::from_scanned(head, fields)
     }
 
     /// Validates what is left to validate in a head whose bytes were scanned strictly, and found to have these fields.
@@ -91,8 +96,9 @@ fn has_known_expectation(headers: &HeaderMap) -> bool {
 
 /// On HTTP/2 the library accepts bytes above ASCII in paths, which servers decode in different ways, and characters
 /// that no target has on HTTP/1.
-fn has_valid_target_bytes(head: &Parts) -> bool {
-    target(head).is_some_and(|target| http_syntax::is_target(target.as_bytes()))
+fn check_target_bytes(head: &Parts) -> Result<(), InvalidHead> {
+    let target = target(head).ok_or(InvalidHead::Malformed)?;
+    Ok(http_syntax::check_target(target.as_bytes())?)
 }
 
 fn has_valid_target_form(head: &Parts) -> bool {
@@ -163,8 +169,9 @@ mod tests {
     fn head_that_can_be_misread_is_refused() {
         let get = |uri: &str| Request::get(uri).header("host", "h");
         assert_eq!(validate(get("/a?b")), Ok(()));
-        assert_eq!(validate(get("/\u{e4}")), Err(InvalidHead::Malformed));
-        assert_eq!(validate(get("/?a`b")), Err(InvalidHead::Malformed));
+        assert_eq!(validate(get("/\u{e4}")), Err(InvalidTargetByte { byte: 0xc3, at: 1 }.into()));
+        assert_eq!(validate(get("/a\"b")), Err(InvalidTargetByte { byte: b'"', at: 2 }.into()));
+        assert_eq!(validate(get("/?a`b")), Ok(()));
         assert_eq!(validate(get("*")), Err(InvalidHead::Malformed));
         assert_eq!(validate(get("*").method("OPTIONS")), Ok(()));
         assert_eq!(validate(get("h:80").method("CONNECT")), Err(InvalidHead::Malformed));

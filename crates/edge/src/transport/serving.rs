@@ -14,6 +14,7 @@ use ipnet::IpNet;
 
 use super::connection_limiter::ConnectionLimiter;
 use super::settings::Settings;
+use domain::http_syntax::InvalidTargetByte;
 use domain::identity::Peer;
 use platform::metrics::{ConnectionMetrics, TimeoutMetrics};
 use platform::tls::ServerTls;
@@ -92,6 +93,8 @@ pub enum HeadError {
     Malformed,
     /// It has too many bytes or fields.
     HeadTooLarge,
+    /// Its request target has a byte that it may not have.
+    Target(InvalidTargetByte),
     /// Its request target is too long.
     TargetTooLong,
     /// It did not arrive in time.

@@ -12,7 +12,7 @@ const CONTENT_TYPE_OF_RESPONSES: HeaderValue = HeaderValue::from_static("applica
 /// Bytes that `grpc-message` has encoded; those outside of ASCII are encoded always.
 const ENCODED: &AsciiSet = &CONTROLS.add(b'%');
 
-/// Status of a call, as far as the decision service ends calls with it
+/// Status of a call, as far as the decision service, or a refusal of the gateway, ends calls with it
 /// (<https://github.com/grpc/grpc/blob/master/doc/statuscodes.md>).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
@@ -21,6 +21,8 @@ pub enum Code {
     Ok = 0,
     /// The described request lacks a fact, or has it twice.
     InvalidArgument = 3,
+    /// The request did not arrive in time.
+    DeadlineExceeded = 4,
     /// The request is refused.
     PermissionDenied = 7,
     /// A limit is exceeded, or a message is too large.
@@ -31,12 +33,29 @@ pub enum Code {
     Internal = 13,
     /// The service cannot decide at the moment; a call may be sent again.
     Unavailable = 14,
+    /// The caller is not known.
+    Unauthenticated = 16,
 }
 
 impl Code {
     /// The number on the wire.
     pub fn number(self) -> i32 {
         i32::from(self as u8)
+    }
+
+    /// The name that the Connect protocol has for it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::InvalidArgument => "invalid_argument",
+            Self::DeadlineExceeded => "deadline_exceeded",
+            Self::PermissionDenied => "permission_denied",
+            Self::ResourceExhausted => "resource_exhausted",
+            Self::Unimplemented => "unimplemented",
+            Self::Internal => "internal",
+            Self::Unavailable => "unavailable",
+            Self::Unauthenticated => "unauthenticated",
+        }
     }
 }
 

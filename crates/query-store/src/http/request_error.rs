@@ -1,5 +1,7 @@
 //! Refusals and failures of requests, each with its status, its code and its problem document (RFC 9457).
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue, Response, StatusCode, header};
 use http_body_util::Full;
@@ -127,13 +129,16 @@ impl From<ListError> for RequestError {
 
 /// The whole response, head and body, to an invalid request head.
 pub fn head_error_response(why: HeadError) -> Bytes {
-    let (status, code, detail) = match why {
-        HeadError::Malformed => (StatusCode::BAD_REQUEST, "invalid_request", "the request is not HTTP"),
+    let (status, code, detail): (_, _, Cow<'_, str>) = match why {
+        HeadError::Malformed => (StatusCode::BAD_REQUEST, "invalid_request", "the request is not HTTP".into()),
+        HeadError::Target(byte) => (StatusCode::BAD_REQUEST, "invalid_request", byte.to_string().into()),
         HeadError::HeadTooLarge => {
-            (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head_too_large", "the request's head is too large")
+            (StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE, "head_too_large", "the request's head is too large".into())
         }
-        HeadError::TargetTooLong => (StatusCode::URI_TOO_LONG, "uri_too_long", "the request's target is too long"),
-        HeadError::TooSlow => (StatusCode::REQUEST_TIMEOUT, "head_too_slow", "the request's head took too long"),
+        HeadError::TargetTooLong => {
+            (StatusCode::URI_TOO_LONG, "uri_too_long", "the request's target is too long".into())
+        }
+        HeadError::TooSlow => (StatusCode::REQUEST_TIMEOUT, "head_too_slow", "the request's head took too long".into()),
     };
     let body = Problem::new(status, code, detail).with_request_id(uuid::Uuid::now_v7().to_string()).to_json();
     let head = format!(

@@ -13,7 +13,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use http::header::{CONNECTION, HOST, TRANSFER_ENCODING, UPGRADE};
-use http::uri::Scheme;
+use http::uri::{Authority, Scheme};
 use http::{Request, Uri};
 use tokio::sync::Mutex;
 
@@ -228,7 +228,9 @@ impl Http2Connections {
 pub(crate) fn rewrite_head<B>(mut request: Request<B>, endpoint: &EndpointState) -> Request<B> {
     let mut target = std::mem::take(request.uri_mut()).into_parts();
     let scheme = if endpoint.encryption.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
-    (target.scheme, target.authority) = (Some(scheme), Some(endpoint.authority.clone()));
+    let host = request.headers().get(HOST).filter(|host| *host != endpoint.host);
+    let authority = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
+    (target.scheme, target.authority) = (Some(scheme), Some(authority.unwrap_or_else(|| endpoint.authority.clone())));
     *request.uri_mut() = Uri::from_parts(target).expect("a path, a scheme and an authority make a target");
     for name in [HOST, CONNECTION, TRANSFER_ENCODING, UPGRADE] {
         request.headers_mut().remove(name);

@@ -23,14 +23,11 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::http1::Connection;
+use super::lifetime::LearnedIdle;
 use super::limits::{EndpointLink, IdleUse, LocalRequest};
 
 /// Idle connections kept for each worker and endpoint. More than an organization may use at once are rarely needed.
 const MAX_IDLE: usize = 256;
-
-/// Age at which an idle connection is not used again: many servers close theirs after 60 s or more, and a request that
-/// crosses the closing on its way is lost.
-const MAX_AGE: Duration = Duration::from_secs(50);
 
 /// Time after which an idle connection gives back the buffer that has grown with a body.
 const SILENCE: Duration = Duration::from_secs(1);
@@ -52,6 +49,7 @@ pub(crate) struct IdleConnections {
     handed: Vec<(u64, Box<Connection>)>,
     /// True while a task looks for connections whose buffers have grown.
     is_shrinking: bool,
+    learned: LearnedIdle,
 }
 
 impl IdleConnections {
@@ -65,6 +63,7 @@ impl IdleConnections {
             link,
             handed: Vec::new(),
             is_shrinking: false,
+            learned: LearnedIdle::default(),
         }
     }
 
@@ -129,14 +128,22 @@ impl IdleConnections {
             self.begin_turn(connection.turn());
         }
         while let Some((connection, since)) = self.polled.pop() {
-            if now.saturating_duration_since(since) >= MAX_AGE {
+            let idle = now.saturating_duration_since(since);
+            if idle >= self.max_idle(&connection, now) {
                 // The connections below it in the stack are older still.
                 self.polled.clear();
             } else if connection.is_clean(true) {
                 return Some(connection);
+            } else {
+                self.learned.note_closing(idle, now);
             }
         }
         std::iter::from_fn(|| self.fresh.pop()).map(|(connection, _)| connection).find(|fresh| fresh.is_clean(false))
+    }
+
+    /// The most that a connection may be idle now.
+    fn max_idle(&self, connection: &Connection, now: Instant) -> Duration {
+        connection.lifetime.max_idle().min(self.learned.at(now).unwrap_or(Duration::MAX))
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -169,11 +176,25 @@ impl IdleConnections {
         if let Some((connection, _)) = self.fresh.last() {
             self.begin_turn(connection.turn());
         }
-        let is_young = |(connection, since): &(Box<Connection>, Instant)| {
-            since.elapsed() < MAX_AGE && connection.lifetime.goes_on()
+        let now = Instant::now();
+        let learned = self.learned.at(now).unwrap_or(Duration::MAX);
+        let mut closed = None;
+        let mut is_kept = |(connection, since): &(Box<Connection>, Instant), polled: bool| {
+            let idle = now.saturating_duration_since(*since);
+            if idle >= connection.lifetime.max_idle().min(learned) || !connection.lifetime.goes_on() {
+                return false;
+            }
+            let is_clean = connection.is_clean(polled);
+            if !is_clean {
+                closed = Some(closed.map_or(idle, |other: Duration| other.min(idle)));
+            }
+            is_clean
         };
-        self.polled.retain(|entry| is_young(entry) && entry.0.is_clean(true));
-        self.fresh.retain(|entry| is_young(entry) && entry.0.is_clean(false));
+        self.polled.retain(|entry| is_kept(entry, true));
+        self.fresh.retain(|entry| is_kept(entry, false));
+        if let Some(idle) = closed {
+            self.learned.note_closing(idle, now);
+        }
     }
 
     /// Keeps a connection, closes it, or hands it to a request.
@@ -409,7 +430,7 @@ mod tests {
     #[test]
     fn connection_at_the_end_of_its_life_is_not_kept() {
         run(async || {
-            let lifetimes = Lifetimes { max_age: None, max_requests: Some(2) };
+            let lifetimes = Lifetimes { max_requests: Some(2), ..Lifetimes::default() };
             let ((connection, _peer), mut idle) = (connection_with(lifetimes).await, empty());
             idle.push(connection, Instant::now());
             let again = idle.pop(Instant::now()).expect("one request");

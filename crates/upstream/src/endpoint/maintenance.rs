@@ -66,7 +66,7 @@ fn start_check(endpoints: &Endpoints, endpoint: &Arc<EndpointState>, now: Micros
 }
 
 async fn check(endpoints: Endpoints, endpoint: Arc<EndpointState>, settings: Arc<HealthSettings>) {
-    let exchange = health::check(&endpoint.address, endpoint.encryption.as_ref(), endpoints.protocol, &settings.kind);
+    let exchange = health::check(&endpoint.address, endpoint.encryption.as_ref(), endpoints.protocol, &settings);
     let (ok, detail) = match tokio::time::timeout(settings.timeout, exchange).await {
         Ok(Ok(answer)) => (true, answer),
         Ok(Err(error)) => (false, error.to_string()),
@@ -97,8 +97,15 @@ mod tests {
     async fn checks_that_are_under_way_are_bounded() {
         let second = Duration::from_secs(1);
         let kind = HealthKind::Grpc { service: String::new() };
-        let health =
-            HealthSettings { kind, interval: second, timeout: second, healthy: 1, unhealthy: 1, required: false };
+        let health = HealthSettings {
+            kind,
+            interval: second,
+            timeout: second,
+            healthy: 1,
+            unhealthy: 1,
+            required: false,
+            host: None,
+        };
         let settings = crate::Settings { health: Some(Arc::new(health)), ..settings(MAX_RUNNING + 8) };
         let endpoints = Endpoints::new(&settings, &Metrics::new()).unwrap();
         let mut running = JoinSet::new();

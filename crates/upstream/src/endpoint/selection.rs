@@ -294,8 +294,15 @@ mod tests {
     fn endpoint_whose_checks_fail_takes_requests_in_a_panic_only() {
         let kind = HealthKind::Grpc { service: String::new() };
         let second = Duration::from_secs(1);
-        let health =
-            HealthSettings { kind, interval: second, timeout: second, healthy: 1, unhealthy: 1, required: false };
+        let health = HealthSettings {
+            kind,
+            interval: second,
+            timeout: second,
+            healthy: 1,
+            unhealthy: 1,
+            required: false,
+            host: None,
+        };
         for policy in POLICIES {
             let endpoints = endpoints(2, policy);
             let check = |index: usize, ok: bool| {
@@ -377,6 +384,7 @@ mod tests {
                     healthy: 1,
                     unhealthy: 1,
                     required: false,
+                    host: None,
                 };
                 endpoints.end_check(&list[index], CheckReport { time: *now, ok, detail: String::new() }, &health);
             }

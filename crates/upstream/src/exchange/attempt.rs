@@ -9,6 +9,7 @@ use hyper::body::Incoming;
 use tokio::time::Instant;
 
 use super::deadlines::Deadlines;
+use super::decision::most_informative;
 use super::replay_body::OutgoingBody;
 use super::response::UpstreamResponse;
 use super::response_body::ConnectionGuard;
@@ -204,4 +205,13 @@ fn respond(
     let is_early = deadlines.request_end.is_none();
     let guard = ConnectionGuard::new(carrier, in_flight, response.version(), failure.is_some(), is_early);
     UpstreamResponse::new(response, guard, deadlines.body)
+}
+
+/// Chooses the result that the client sees, of an earlier attempt and a later one.
+pub(super) fn conclude(earlier: Option<Ended>, later: Ended) -> Ended {
+    let (shown, dropped) = most_informative(earlier, later);
+    if let Some(response) = dropped {
+        response.discard();
+    }
+    shown
 }

@@ -29,9 +29,9 @@ use futures_util::future::{Either, ready};
 use http::header::HOST;
 use http::{Request, StatusCode};
 
-use self::attempt::{AddressedRequest, Attempt, Ended, EndedAttempt, FailedAttempt, Outcome};
+use self::attempt::{AddressedRequest, Attempt, Ended, EndedAttempt, FailedAttempt, Outcome, conclude};
 use self::deadlines::Deadlines;
-use self::decision::{Action, Event, State, decide_next, most_informative};
+use self::decision::{Action, Event, State, decide_next};
 use self::replay_body::OutgoingBody;
 use self::response::UpstreamResponse;
 use self::tries::{SendTerms, Tries};
@@ -61,6 +61,8 @@ struct Exchange<'p> {
     tries: Tries<'p>,
     /// Trace of the request, shared with the gateway; none when traces are off.
     trace: Option<Rc<ObservedRequest>>,
+    /// True if the request has a `Host` of its own, whatever its endpoint is.
+    has_host: bool,
 }
 
 /// Sends a request and waits for the head of the response. One for which there is a pooled connection is on its way
@@ -88,6 +90,7 @@ pub(super) fn send(
         all_timed_out: true,
         tries,
         trace: terms.trace,
+        has_host: request.headers().get(HOST).is_some_and(|host| !host.is_empty()),
     };
     let mut request = request.map(OutgoingBody::new);
     let in_flight = exchange.enter(&mut request, endpoint, permit);
@@ -219,12 +222,14 @@ impl<'p> Exchange<'p> {
         Attempt { carrier, head, in_flight, deadlines }
     }
 
-    /// Counts a request at an endpoint, and sets its `Host`, and the `traceparent` of its try.
+    /// Counts a request at an endpoint, and sets its `Host` where it has none, and the `traceparent` of its try.
     fn enter(&self, request: &mut Request<OutgoingBody>, endpoint: usize, permit: Option<RequestPermit>) -> InFlight {
         let mut in_flight = self.pool.endpoints.enter(endpoint, permit);
         in_flight.observe(request.method());
         let host = &in_flight.endpoint().host;
-        request.headers_mut().insert(HOST, host.clone());
+        if !self.has_host {
+            request.headers_mut().insert(HOST, host.clone());
+        }
         if let Some(trace) = &self.trace {
             trace.begin_try(request.headers_mut(), host, self.pool.protocol.version());
         }
@@ -287,13 +292,4 @@ impl<'p> Exchange<'p> {
             trace.end_try(result.map_err(SendError::trace_error));
         }
     }
-}
-
-/// Chooses the result that the client sees, of an earlier attempt and a later one.
-fn conclude(earlier: Option<Ended>, later: Ended) -> Ended {
-    let (shown, dropped) = most_informative(earlier, later);
-    if let Some(response) = dropped {
-        response.discard();
-    }
-    shown
 }

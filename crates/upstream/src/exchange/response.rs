@@ -28,6 +28,9 @@ impl UpstreamResponse {
     pub(crate) fn new(response: Response<Incoming>, guard: ConnectionGuard, deadlines: BodyDeadlines) -> Self {
         let (head, body) = response.into_parts();
         let fields = guard.fields().unwrap_or_else(|| FieldSet::of_map(&head.headers));
+        if fields.contains(FieldSet::HOP_BY_HOP) {
+            guard.note_keep_alive(&head.headers);
+        }
         Self { head, fields, body, guard, deadlines }
     }
 

@@ -4,7 +4,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
-use http::Version;
+use http::{HeaderMap, Version};
 use http_body::{Body, Frame, SizeHint};
 use hyper::body::Incoming;
 use tokio::time::Instant;
@@ -90,6 +90,13 @@ impl ConnectionGuard {
         match &self.carrier {
             Carrier::Http1 { connection, .. } => connection.state.fields(),
             Carrier::Http2(_) => None,
+        }
+    }
+
+    /// Notes for how long the upstream keeps the connection, where it says so.
+    pub(crate) fn note_keep_alive(&self, headers: &HeaderMap) {
+        if let (Carrier::Http1 { connection, .. }, Some(value)) = (&self.carrier, headers.get("keep-alive")) {
+            connection.lifetime.note_keep_alive(value.as_bytes());
         }
     }
 

@@ -14,14 +14,13 @@ const TEXT_SIGNATURE: &[u8] = b"PROXY ";
 const MAX_LINE: usize = 107;
 /// Bytes of version 2 before its addresses.
 const FIXED: usize = 16;
-/// Bytes of addresses and further fields that version 2 may have; the specification's own room for all of them.
-const MAX_REST: usize = 2048;
+/// Bytes of addresses and further fields that version 2 may have: room for the certificate of a client.
+const MAX_REST: usize = 16 * 1024;
 
 // Commands of version 2, with the version in the upper half of the byte.
 const LOCAL: u8 = 0x20;
 const PROXY: u8 = 0x21;
 // Address families and protocols of version 2.
-const UNSPEC: u8 = 0x00;
 const TCP_OVER_IPV4: u8 = 0x11;
 const TCP_OVER_IPV6: u8 = 0x21;
 
@@ -111,10 +110,8 @@ fn parse_binary(bytes: &[u8]) -> Result<Option<ProxyHeader>, MalformedHeader> {
         (LOCAL, _) => None,
         (_, TCP_OVER_IPV4) => Some(parse_source(addresses, |ip: [u8; 4]| ip.into())?),
         (_, TCP_OVER_IPV6) => Some(parse_source(addresses, |ip: [u8; 16]| ip.into())?),
-        // The proxy does not know the client.
-        (_, UNSPEC) => None,
-        // Datagrams and Unix sockets cannot be clients of a TCP listener.
-        _ => return Err(MalformedHeader),
+        // The proxy does not know the client, or it is no TCP client: of a Unix socket, of datagrams (section 2.2).
+        _ => None,
     };
     Ok(Some(ProxyHeader { length: FIXED + rest, client }))
 }
@@ -159,6 +156,12 @@ mod tests {
             (v2(0x20, 0x00, &[]), None),
             (v2(0x20, 0x11, &[1, 2, 3]), None),
             (v2(0x21, 0x00, &[]), None),
+            (v2(0x21, 0x12, &[0; 12]), None),
+            (v2(0x21, 0x31, &[0; 216]), None),
+            (
+                v2(0x21, 0x11, &[&[192, 0, 2, 1, 198, 51, 100, 1, 0, 80, 1, 187][..], &[0; 4000]].concat()),
+                Some("192.0.2.1:80"),
+            ),
         ] {
             let parsed = piecewise(&header).unwrap().unwrap();
             assert_eq!(parsed.client, client.map(|client| client.parse().unwrap()), "{header:?}");
@@ -185,9 +188,7 @@ mod tests {
             v2(0x21, 0x11, &[192, 0, 2, 1]),
             v2(0x31, 0x11, &[0; 12]),
             v2(0x22, 0x11, &[0; 12]),
-            v2(0x21, 0x12, &[0; 12]),
-            v2(0x21, 0x31, &[0; 216]),
-            v2(0x20, 0x00, &[0; 3000]),
+            v2(0x20, 0x00, &[0; 20_000]),
         ] {
             assert_eq!(piecewise(&header), Err(MalformedHeader), "{header:?}");
         }

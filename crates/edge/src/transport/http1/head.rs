@@ -197,11 +197,11 @@ fn parse_scanned(bytes: &Bytes) -> Option<Parts> {
     Some(head)
 }
 
-/// Scans `method SP request-target SP HTTP-version` (section 3).
+/// Scans `method SP request-target SP HTTP-version` (section 3). A space too many is one of the target.
 fn scan_request_line(line: &[u8], limits: &HeadLimits) -> Result<MinorVersion, HeadError> {
     let malformed = HeadError::Malformed;
     let (method, rest) = line.split_at(memchr::memchr(b' ', line).ok_or(malformed)?);
-    let (target, version) = rest[1..].split_at(memchr::memchr(b' ', &rest[1..]).ok_or(malformed)?);
+    let (target, version) = rest[1..].split_at(memchr::memrchr(b' ', &rest[1..]).ok_or(malformed)?);
     if method.len() > MAX_METHOD || !is_token(method) {
         return Err(malformed);
     }
@@ -213,22 +213,28 @@ fn scan_request_line(line: &[u8], limits: &HeadLimits) -> Result<MinorVersion, H
         b" HTTP/1.0" => MinorVersion::Zero,
         _ => return Err(malformed),
     };
-    if is_request_target(method, target) { Ok(version) } else { Err(malformed) }
+    check_request_target(method, target)?;
+    Ok(version)
 }
 
 /// Validates a target. The origin form, which nearly all requests have, is checked by its bytes alone; the rarer
 /// forms (section 3.2) also by the parser that reads them later.
-fn is_request_target(method: &[u8], target: &[u8]) -> bool {
-    match target {
-        [b'/', ..] => http_syntax::is_target(target),
+fn check_request_target(method: &[u8], target: &[u8]) -> Result<(), HeadError> {
+    let is_valid = match target {
+        [b'/', ..] => true,
         b"*" => method == b"OPTIONS",
-        _ => http_syntax::is_target(target) && http::Uri::try_from(target).is_ok(),
+        _ => http::Uri::try_from(target).is_ok(),
+    };
+    if !is_valid {
+        return Err(HeadError::Malformed);
     }
+    http_syntax::check_target(target).map_err(HeadError::Target)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use domain::http_syntax::InvalidTargetByte;
 
     const LIMITS: HeadLimits = HeadLimits { head: 1024, fields: 4, target: 100 };
 
@@ -287,8 +293,18 @@ mod tests {
     fn invalid_request_lines_are_refused() {
         let refused: [&str; 19] = include!("refused_lines.in");
         for line in refused {
-            assert_eq!(scan(&format!("{line}Host: h\r\n\r\n")), Err(HeadError::Malformed), "{line:?}");
+            let scanned = scan(&format!("{line}Host: h\r\n\r\n"));
+            assert!(matches!(scanned, Err(HeadError::Malformed | HeadError::Target(_))), "{line:?}");
         }
+    }
+
+    #[test]
+    fn refused_byte_of_a_target_is_named() {
+        let refused = |target: &str| scan(&format!("GET {target} HTTP/1.1\r\nHost: h\r\n\r\n"));
+        for (target, byte, at) in [("/a?b=\"c\"", b'"', 5), ("/a b", b' ', 2), ("/a#b", b'#', 2), ("/`", b'`', 1)] {
+            assert_eq!(refused(target), Err(HeadError::Target(InvalidTargetByte { byte, at })), "{target}");
+        }
+        assert_eq!(refused("/a?b=`c`"), Ok(Some(BodyFraming::Length(0))));
     }
 
     #[test]
@@ -308,7 +324,7 @@ mod tests {
         assert_eq!((head.method.as_str(), head.uri.to_string()), ("M-SEARCH", "/a?b".to_owned()));
         assert_eq!((head.headers["host"].as_bytes(), fields), (&b"h"[..], FieldSet::HOST));
         assert_eq!(head.headers.get_all("a").iter().collect::<Vec<_>>(), ["", "b c"]);
-        for other in ["GET / HTTP/1.1\r\n\r\nX", "GET / HTTP/1.1\r\n", "GET /#a HTTP/1.1\r\n\r\n", ""] {
+        for other in ["GET / HTTP/1.1\r\n\r\nX", "GET / HTTP/1.1\r\n", "GET a HTTP/1.1\r\n\r\n", ""] {
             assert_eq!(read(other).err(), Some(HeadError::Malformed), "{other:?}");
         }
     }
@@ -318,7 +334,7 @@ mod tests {
         // No byte is accepted in a path or query that the library's parser would refuse.
         for byte in 0..=255_u8 {
             for target in [vec![b'/', byte], vec![b'/', b'?', byte]] {
-                if is_request_target(b"GET", &target) {
+                if check_request_target(b"GET", &target).is_ok() {
                     assert!(http::Uri::try_from(target).is_ok(), "{byte:#x}");
                 }
             }

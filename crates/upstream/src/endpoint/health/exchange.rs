@@ -11,7 +11,7 @@ use hyper::body::Incoming;
 use hyper::client::conn::{http1, http2};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 
-use super::settings::HealthKind;
+use super::settings::{HealthKind, HealthSettings};
 use crate::connection::scanned_http2::ScannedHttp2Stream;
 use crate::connection::socket::{Encryption, Socket, connect_socket};
 use crate::settings::{Endpoint, Protocol};
@@ -46,10 +46,12 @@ pub(crate) async fn check(
     endpoint: &Endpoint,
     encryption: Option<&Encryption>,
     protocol: Protocol,
-    kind: &HealthKind,
+    settings: &HealthSettings,
 ) -> Result<String, CheckError> {
+    let kind = &settings.kind;
     let socket = connect_socket(endpoint, encryption).await?;
-    let request = request(endpoint, encryption.is_some(), protocol, kind);
+    let host = settings.host.as_deref().unwrap_or(&endpoint.authority);
+    let request = request(host, encryption.is_some(), protocol, kind);
     match kind {
         HealthKind::Http { expect, .. } => {
             let (_task, response) = send(socket, protocol, request).await?;
@@ -86,7 +88,7 @@ async fn send(
     }
 }
 
-fn request(endpoint: &Endpoint, has_tls: bool, protocol: Protocol, kind: &HealthKind) -> Request<Full<Bytes>> {
+fn request(host: &str, has_tls: bool, protocol: Protocol, kind: &HealthKind) -> Request<Full<Bytes>> {
     let (method, path, body) = match kind {
         HealthKind::Http { path, .. } => ("GET", path.clone(), Bytes::new()),
         HealthKind::Grpc { service } => ("POST", GRPC_PATH, grpc_message(service)),
@@ -95,10 +97,10 @@ fn request(endpoint: &Endpoint, has_tls: bool, protocol: Protocol, kind: &Health
     target.path_and_query = Some(path);
     let mut request = Request::builder().method(method);
     match protocol {
-        Protocol::Http1 => request = request.header(HOST, &endpoint.authority),
+        Protocol::Http1 => request = request.header(HOST, host),
         Protocol::Http2 => {
             target.scheme = Some(if has_tls { Scheme::HTTPS } else { Scheme::HTTP });
-            target.authority = endpoint.authority.parse().ok();
+            target.authority = host.parse().ok();
         }
     }
     if matches!(kind, HealthKind::Grpc { .. }) {

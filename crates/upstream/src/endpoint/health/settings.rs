@@ -19,6 +19,8 @@ pub struct HealthSettings {
     pub unhealthy: u32,
     /// True if the gateway is not ready while every endpoint fails its checks.
     pub required: bool,
+    /// `Host` of the question; none: that of the endpoint.
+    pub host: Option<String>,
 }
 
 /// Kind of check.

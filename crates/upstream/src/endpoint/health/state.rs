@@ -89,6 +89,7 @@ mod tests {
             healthy,
             unhealthy,
             required: false,
+            host: None,
         }
     }
 
