@@ -130,6 +130,26 @@ fn organization_of_a_lost_shard_is_unavailable_and_others_are_served() {
     assert_eq!(response.status, 401);
 }
 
+#[test]
+fn list_of_organizations_is_lost_with_one_of_them() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let gateways = [over(&redis, &upstream), over(&redis, &upstream)];
+    let key = gateways[0].key();
+    assert_eq!(get(&gateways[0], &key).status, 200);
+    let delete = |tag: &str| {
+        let records: Vec<String> = redis.cli(&["KEYS", &format!("keygate:{{{tag}}}:*")]);
+        let delete: Vec<&str> = ["DEL"].into_iter().chain(records.iter().map(String::as_str)).collect();
+        redis.cli::<()>(&delete);
+    };
+    // One shard had both, and no gateway has read the list.
+    delete("orgs");
+    delete(key.id.tag().as_str());
+    assert_unavailable(&gateways[0], &key);
+    // By the mark in the state: one without it has no organizations yet, and the key is unknown.
+    redis.cli::<()>(&["HDEL", "keygate:{revocations}", "orgs"]);
+    assert_eq!(get(&gateways[1], &key).status, 401);
+}
+
 fn copy_state(from: &Path, to: &Path) {
     for name in ["state.db", "state.db-wal"] {
         let _ = fs::remove_file(to.join(name));

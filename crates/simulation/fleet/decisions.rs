@@ -3,6 +3,7 @@
 use std::rc::Rc;
 use std::sync::Arc;
 
+use domain::refusal::Refusal;
 use redis::Value;
 use redis_client::CommandError;
 use state::redis::{
@@ -12,6 +13,7 @@ use state::redis::{
 use state::{DecideRequest, Decision};
 
 use super::event::{Call, Event, Pending, PendingDecide, Process};
+use super::identity::Phase;
 use super::lua::Script;
 use super::requests::Request;
 use super::revocations::micros;
@@ -27,9 +29,11 @@ impl World {
         id: u64,
         after: impl FnOnce(&mut DecisionSteps, &DeciderShared, &DecideRequest<'_>) -> Next,
     ) {
-        let Some(request) = self.requests.get_mut(&id).filter(|request| !request.is_admitted()) else { return };
+        let is_open = |request: &&mut Request| request.phase == Phase::Deciding && !request.is_admitted();
+        let Some(request) = self.requests.get_mut(&id).filter(is_open) else { return };
+        let Some(steps) = &mut request.steps else { return };
         let asked = self.directory.request(request.key, request.asked);
-        let next = after(&mut request.steps, &self.gateways[request.process.gateway].decisions, &asked);
+        let next = after(steps, &self.gateways[request.process.gateway].decisions, &asked);
         self.perform(id, next);
     }
 
@@ -37,6 +41,7 @@ impl World {
     pub fn perform(&mut self, id: u64, next: Next) {
         match next {
             Next::Break(Ok(Decision::Admitted(admitted))) => self.admit(id, admitted.permit, false),
+            Next::Break(Ok(Decision::Denied { refusal: Refusal::Unknown, .. })) => self.confirm_unknown(id),
             Next::Break(Ok(Decision::Denied { .. })) => self.refuse(id, "refused"),
             Next::Break(Err(error)) => self.fail(id, &error),
             Next::Continue(Step::Read) => self.read(id),

@@ -5,6 +5,7 @@
 //! loss of power takes some of the rest, and may tear the last line.
 
 use journal::audit::StreamPosition;
+use state::identity::Memory;
 
 use super::random::Random;
 
@@ -19,6 +20,10 @@ pub struct Disk {
     synced: usize,
     position: Option<StreamPosition>,
     synced_position: Option<StreamPosition>,
+    /// The file of the identity of the state.
+    pub memory: Option<Memory>,
+    /// Time at which the last process ended that had run for as long as a timed sync takes.
+    pub ended: u64,
     /// There was no space from this time, and until that one.
     pub full: (u64, u64),
     /// The next sync fails.
@@ -32,6 +37,12 @@ pub struct Disk {
 impl Disk {
     pub fn new(number: u64) -> Self {
         Self { number, ..Self::default() }
+    }
+
+    /// There is no space until a time: since now, or since an earlier fault that is not over.
+    pub fn fill(&mut self, now: u64, until: u64) {
+        let since = if self.full.1 > now { self.full.0 } else { now };
+        self.full = (since, self.full.1.max(until));
     }
 
     pub fn bytes(&self) -> &[u8] {

@@ -6,10 +6,13 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use domain::clock::Micros;
+use domain::key::OrgTag;
 use journal::shipping::ShipEvent;
 use state::redis::{CachedKey, DecideInput, Kept, LateAnswer, LogRead, PendingReport, Resync, VisitedLease};
+use state::{StateId, StateIdentity};
 
 use super::faults::Fault;
+use super::identity::{Confirming, Purpose};
 use super::lua::{Reply, Script};
 use super::sinks::{Part, SinkKind};
 use super::subjects::Subject;
@@ -46,6 +49,8 @@ pub enum Event {
     /// A heartbeat of a gateway to a shard, the first on a connection with this number.
     Sign(Process, usize, u32),
     ReadLog(Process),
+    /// A gateway reads the identity of the state.
+    ReadIdentity(Process),
     /// A gateway asserts what the primary of a shard lacks.
     Assert(Process, usize),
     LinkDown {
@@ -77,6 +82,8 @@ pub enum Event {
     Leave(Process),
     Fault(Fault),
     Promote(usize),
+    /// An operator restores the data of a shard.
+    Restore(usize),
     AddReplica(usize),
     EndLag(usize, u64),
     /// A server process is started again.
@@ -176,7 +183,16 @@ pub enum Call {
     AppendLog {
         key: usize,
         durable: bool,
+        /// The identity that the gateway remembers.
+        identity: Option<StateId>,
     },
+    ReadIdentity,
+    /// Says that a gateway misses this state here.
+    MissState,
+    HasOrg(usize),
+    ListOrgs,
+    /// Reads whether organizations were ever listed.
+    HasOrgs,
 }
 
 /// Reply of a server.
@@ -186,6 +202,13 @@ pub enum Answer {
     Log(Vec<Option<Vec<u8>>>),
     /// A change was made; so many replicas have it.
     Changed(u32),
+    /// There is no key to be changed.
+    NoKey,
+    /// The identity, and whether a gateway misses its state.
+    Identity(Option<StateIdentity>, bool),
+    Exists(bool),
+    Orgs(Vec<OrgTag>),
+    Missed,
     /// The server refused the command, which did not run: its memory is full, or the hash slot is on its way.
     Refused,
 }
@@ -201,6 +224,9 @@ pub enum Pending {
     Deregister,
     Sign,
     ReadLog(LogRead),
+    Identity { failovers: u64, purpose: Purpose },
+    Confirm { request: u64, step: Confirming },
+    Missed,
     Revocation { number: usize },
     Assert { kept: Vec<Kept>, history: Arc<str> },
 }

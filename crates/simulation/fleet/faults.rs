@@ -48,6 +48,8 @@ pub enum Fault {
     Loss,
     /// A gateway leaves in order, and comes back.
     Leave,
+    /// A shard loses its data.
+    ShardLoss,
     /// The database is away.
     Database,
     /// Not a fault: a key is revoked.
@@ -73,6 +75,7 @@ const KINDS: &[(Fault, u64)] = &[
     (Fault::FailedSync, 8_000_000),
     (Fault::Loss, 4_000_000),
     (Fault::Leave, 4_000_000),
+    (Fault::ShardLoss, 8_000_000),
     (Fault::Database, 25_000_000),
     (Fault::Revocation, 700_000),
 ];
@@ -121,6 +124,7 @@ impl World {
                 self.hang(shard, time);
             }
             Fault::Restart => self.stop_primary(shard),
+            Fault::ShardLoss => self.lose_shard(shard),
             Fault::Full => self.fill(shard),
             Fault::Reshard => self.begin_move(shard),
             Fault::Partition => self.cut_off(&[shard]),
@@ -133,7 +137,8 @@ impl World {
             Fault::FullDisk => {
                 let time = self.chance.between(100_000, 8_000_000);
                 self.counts.full_disks += 1;
-                self.gateways[gateway].disk.full = (self.now, self.now + time);
+                let disk = &mut self.gateways[gateway].disk;
+                disk.fill(self.now, self.now + time);
                 self.note_fault("disk full", gateway, NONE, i64::try_from(time).unwrap());
             }
             Fault::FailedSync => {
@@ -181,7 +186,7 @@ impl World {
     /// The primary of a shard dies with what its replica has not got.
     fn kill(&mut self, shard: usize) {
         let server = &mut self.shards[shard];
-        if !server.is_alive || !server.has_replica || server.hangs_until > self.now {
+        if !server.is_sound(self.now) {
             return;
         }
         server.kill(self.now);
@@ -198,7 +203,7 @@ impl World {
     }
 
     /// Counts what the replica lacks: uses may be admitted once more, and revocations are undone.
-    fn count_losses(&mut self, shard: usize) {
+    pub fn count_losses(&mut self, shard: usize) {
         let server = &self.shards[shard];
         for (number, key) in self.directory.keys.iter().enumerate() {
             if self.directory.orgs[key.org].shard != shard {
@@ -255,7 +260,8 @@ impl World {
 
     /// A server stops, and goes on where it was.
     fn hang(&mut self, shard: usize, time: u64) {
-        if !self.shards[shard].is_alive || self.shards[shard].hangs_until > self.now {
+        let server = &self.shards[shard];
+        if !server.is_alive || server.hangs_until > self.now || server.is_lost() {
             return;
         }
         self.shards[shard].hangs_until = self.now + time;

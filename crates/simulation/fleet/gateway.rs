@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use domain::clock::Micros;
 use rustc_hash::{FxHashMap, FxHashSet};
 use state::RevocationLog;
-use state::redis::{DeciderShared, KeptRevocations, LogFollower, RecordNames, SlotLeases};
+use state::identity::IdentityGuard;
+use state::redis::{DeciderShared, KeptRevocations, ListedOrgs, LogFollower, RecordNames, SlotLeases};
 
 use super::disk::Disk;
 use super::event::{Process, ResyncFor};
@@ -63,7 +64,10 @@ pub struct Gateway {
     pub cut_until: Vec<u64>,
     /// Cached keys, slot leases and membership, as the product has them.
     pub decisions: DeciderShared,
-    failovers: Arc<AtomicU64>,
+    pub failovers: Arc<AtomicU64>,
+    /// Continuity of the state, and the organizations by which lost data of a shard is noticed.
+    pub identity: IdentityGuard,
+    pub listed: ListedOrgs,
     /// Numbers of gateways that the heartbeats told, each from a steady time on.
     pub counts: Vec<(u64, u32)>,
     pub kept: Arc<KeptRevocations>,
@@ -98,11 +102,14 @@ impl Gateway {
         let id = format!("h:g{gateway}.{start}").into_bytes();
         let settings = Arc::clone(settings);
         let scripts = Arc::clone(scripts);
+        let max_loss = settings.max_loss;
         let failovers = Arc::<AtomicU64>::default();
         let kept = Arc::new(kept_revocations());
         let slots =
             SlotLeases::new(Arc::clone(&settings), Arc::clone(&scripts), id.clone().into(), Arc::clone(&failovers));
         let decisions = DeciderShared::new(settings, scripts, Arc::new(slots), Arc::clone(&kept), Micros(offset));
+        let identity = IdentityGuard::new(max_loss);
+        disk.memory.iter().for_each(|memory| identity.remember(memory.clone()));
         let log = Arc::new(RevocationLog::new());
         let in_log = if *keeps_revocations { Arc::clone(&kept) } else { Arc::new(kept_revocations()) };
         let follower = LogFollower::new(Arc::clone(&log), in_log, Arc::clone(&failovers), now);
@@ -120,6 +127,8 @@ impl Gateway {
             cut_until: vec![0; shards],
             decisions,
             failovers,
+            identity,
+            listed: ListedOrgs::default(),
             counts: Vec::new(),
             kept,
             follower,
@@ -143,6 +152,10 @@ impl Gateway {
     /// The steady clock as an instant; only differences count.
     pub fn instant(&self, base: Instant, now: u64) -> Instant {
         base + Duration::from_micros(self.steady(now).0)
+    }
+
+    pub fn seen_failovers(&self) -> u64 {
+        self.failovers.load(Ordering::Acquire)
     }
 
     pub fn count_failover(&self) {

@@ -8,6 +8,7 @@ use redis_client::CommandError;
 use super::database::Write;
 use super::event::{Answer, Call, Command, Event, Pending, Process};
 use super::gateway::DEADLINE;
+use super::identity::count_change;
 use super::shard::Shard;
 use super::subjects::Subject;
 use super::withdrawal::{log_entry, withdrawal};
@@ -88,6 +89,7 @@ impl World {
         }
         let Some(mut command) = self.commands.remove(&id) else { return };
         let (answer, extra) = if self.refuses(&command) { (Answer::Refused, 0) } else { self.run_call(&command) };
+        self.note_change_on(number, &command, &answer);
         command.answer = Some(answer);
         let subjects = command.pending.as_ref().map(|pending| self.subjects_of_pending(pending));
         let numbered = |subject| (subject, self.checks.slots.answer_number(subject));
@@ -133,7 +135,9 @@ impl World {
             }
             Call::RevokeKey { key, durable } => {
                 let directory_key = &self.directory.keys[*key];
-                let live = shard.field(&directory_key.record, b"live").cloned().unwrap();
+                let Some(live) = shard.field(&directory_key.record, b"live").cloned() else {
+                    return (Answer::NoKey, 0);
+                };
                 let version = self.chance.next().to_le_bytes();
                 let new = [&version[..], &live[8..]].concat();
                 for (field, value) in withdrawal(*key) {
@@ -142,7 +146,12 @@ impl World {
                 shard.write(Write::set(&directory_key.record, b"live", &new), now);
                 wait(shard, *durable, now)
             }
-            Call::AppendLog { key, durable } => {
+            Call::AppendLog { key, durable, identity } => {
+                let found = shard.field(&self.log_record, b"identity");
+                if identity.as_ref().is_some_and(|id| found.is_none_or(|found| **found != *id.as_str().as_bytes())) {
+                    return (Answer::Refused, 0);
+                }
+                count_change(shard, &self.log_record, now);
                 let last = shard.field(&self.log_record, b"last");
                 let last: u64 = last.map_or(0, |text| String::from_utf8_lossy(text).parse().unwrap());
                 let next = (last + 1).to_string();
@@ -152,6 +161,7 @@ impl World {
                 shard.write(Write::set(&self.log_record, b"last", next.as_bytes()), now);
                 wait(shard, *durable, now)
             }
+            call => (self.answer_about_identity(command.shard, call), 0),
         }
     }
 

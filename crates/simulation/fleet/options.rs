@@ -19,10 +19,12 @@ pub enum Break {
     Audit,
     /// A sync is told to be done, and nothing is on the disk.
     Sync,
+    /// A key that the state does not have is refused as unknown, without a look whether the state was lost.
+    Lost,
 }
 
 impl Break {
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Bucket,
         Self::Slots,
         Self::KeySlots,
@@ -31,6 +33,7 @@ impl Break {
         Self::Revocation,
         Self::Audit,
         Self::Sync,
+        Self::Lost,
     ];
 
     pub fn name(self) -> &'static str {
@@ -43,6 +46,7 @@ impl Break {
             Self::Revocation => "revocation",
             Self::Audit => "audit",
             Self::Sync => "sync",
+            Self::Lost => "lost-state",
         }
     }
 
@@ -53,6 +57,7 @@ impl Break {
             Self::KeySlots => "key slots",
             Self::SignOfLife => "slots of the dead",
             Self::Sync => "audit",
+            Self::Lost => "lost state",
             _ => self.name(),
         }
     }

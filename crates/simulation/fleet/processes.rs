@@ -3,6 +3,7 @@
 use super::checks::audit::Death;
 use super::event::{Event, Pending, Process};
 use super::gateway::{Gateway, YEAR};
+use super::journal::TIMED_SYNC;
 use super::requests::Request;
 use super::trace::NONE;
 use super::world::World;
@@ -49,6 +50,9 @@ impl World {
         }
         let gateway = &mut self.gateways[number];
         gateway.is_up = false;
+        if gateway.started + TIMED_SYNC < self.now {
+            gateway.disk.ended = self.now;
+        }
         for (key, of_directory) in self.directory.keys.iter().enumerate() {
             let cached = gateway.decisions.cached(&of_directory.digest);
             let Some(uses) = cached.and_then(|cached| cached.usage.unreported()) else { continue };
@@ -100,6 +104,8 @@ impl World {
         (gateway.cut_until, gateway.started) = (cut_until, now);
         self.gateways[number] = gateway;
         self.note_fault("gateway starts", number, NONE, 0);
+        self.gateways[number].journal.is_sync_planned = true;
+        self.queue.add(now + TIMED_SYNC, Event::TimedSync(process));
         // The first lines: a header, and the ends of the uses that were open.
         self.write_pending(process);
         self.wake_committer(process);
@@ -111,6 +117,7 @@ impl World {
         self.queue.add(now + 30_000, Event::Register(process));
         self.queue.add(now + 30_000 + pause, Event::Visit(process, false));
         self.queue.add(now + 31_000 + pause, Event::ReadLog(process));
+        self.queue.add(now + 30_500 + pause, Event::ReadIdentity(process));
         self.queue.add(now + pause, Event::BeginShipping(process));
     }
 }

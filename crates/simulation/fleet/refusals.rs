@@ -2,6 +2,7 @@
 
 use super::event::{Call, Command, Event, Pending};
 use super::gateway::DEADLINE;
+use super::identity::Confirming;
 use super::lua::Script;
 use super::world::World;
 
@@ -58,6 +59,9 @@ impl World {
             Pending::Revocation { number } => {
                 let revoking = &self.revoking[*number];
                 (!revoking.is_written()).then(|| self.directory.keys[revoking.key].org)
+            }
+            Pending::Confirm { request, step: Confirming::Org } => {
+                self.requests.get(request).map(|request| self.directory.keys[request.key].org)
             }
             other => self.subjects_of_pending(other).first().map(|subject| self.directory.org_of_subject(*subject)),
         }

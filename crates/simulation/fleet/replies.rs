@@ -2,6 +2,7 @@
 
 use redis::Value;
 use redis_client::CommandError;
+use state::ChangeError;
 use state::redis::{ASSERTION_RETRY, SlotReportReply, decode_read};
 
 use super::event::{Answer, Event, Pending, Process};
@@ -45,6 +46,14 @@ impl World {
             (Pending::Revocation { number }, Answer::Changed(replicas)) => {
                 self.complete_revocation(number, Ok(replicas))
             }
+            (Pending::Revocation { number }, Answer::NoKey) => {
+                let key = self.directory.keys[self.revoking[number].key].id;
+                self.complete_revocation(number, Err(ChangeError::NoKey(key).into()));
+            }
+            (Pending::Identity { failovers, purpose }, Answer::Identity(found, is_missed)) => {
+                self.complete_identity(process, purpose, failovers, (found, is_missed));
+            }
+            (Pending::Confirm { request, step }, answer) => self.complete_confirmation(request, step, answer),
             (Pending::Assert { kept, history }, _) => self.complete_assertion(process, shard, &kept, history),
             _ => {}
         }
@@ -64,9 +73,11 @@ impl World {
             }
             Pending::Register { .. } => self.retry_register(process),
             Pending::ReadLog(_) => self.end_reading(process),
-            Pending::Revocation { number } => self.complete_revocation(number, Err(error)),
+            Pending::Revocation { number } => self.complete_revocation(number, Err(error.into())),
+            Pending::Identity { purpose, .. } => self.lose_identity(purpose, error),
+            Pending::Confirm { request, .. } => self.refuse(request, "unavailable"),
             Pending::Assert { .. } => self.queue.add(now + micros(ASSERTION_RETRY), Event::Assert(process, shard)),
-            Pending::Deregister | Pending::Sign => {}
+            Pending::Deregister | Pending::Sign | Pending::Missed => {}
         }
     }
 }

@@ -8,6 +8,7 @@ use state::redis::{CachedKey, Decided, DecisionSteps, LateAnswer};
 
 use super::event::{Event, Pending, Process};
 use super::gateway::{DEADLINE, Gateway};
+use super::identity::Phase;
 use super::trace::Entry;
 use super::world::World;
 
@@ -20,7 +21,13 @@ pub struct Request {
     pub recorded: u64,
     /// Time of the request by its gateway's clock.
     pub asked: Micros,
-    pub steps: DecisionSteps,
+    pub phase: Phase,
+    /// End of the time for the phase.
+    deadline: u64,
+    /// Failovers that the gateway had seen when the decision began.
+    pub failovers: u64,
+    /// None before the decision begins.
+    pub steps: Option<DecisionSteps>,
     /// A denial that may be stale, while releases are in flight.
     pub denied: Option<(Arc<CachedKey>, Decided)>,
     pub late: Arc<LateAnswer>,
@@ -57,14 +64,16 @@ impl World {
         let id = self.id();
         let gateway = &self.gateways[gateway];
         let asked = gateway.steady(self.now);
-        let (steps, first) = DecisionSteps::begin(&gateway.decisions, &self.directory.request(key, asked));
         let request = Request {
             process,
             key,
             begun: self.now,
             recorded: 0,
             asked,
-            steps,
+            phase: Phase::Verifying,
+            deadline: 0,
+            failovers: 0,
+            steps: None,
             denied: None,
             late: Arc::default(),
             command: None,
@@ -73,8 +82,26 @@ impl World {
             is_awaited: false,
         };
         self.requests.insert(id, request);
-        self.queue.add(self.now + DEADLINE, Event::Deadline(id));
+        self.verify(id);
+    }
+
+    /// Begins the decision.
+    pub fn decide(&mut self, id: u64) {
+        let Some(request) = self.requests.get_mut(&id) else { return };
+        let gateway = &self.gateways[request.process.gateway];
+        request.failovers = gateway.seen_failovers();
+        let asked = self.directory.request(request.key, request.asked);
+        let (steps, first) = DecisionSteps::begin(&gateway.decisions, &asked);
+        request.steps = Some(steps);
+        self.begin_phase(id, Phase::Deciding);
         self.perform(id, first);
+    }
+
+    /// Begins a phase of a request, which has a deadline of its own.
+    pub fn begin_phase(&mut self, id: u64, phase: Phase) {
+        let deadline = self.now + DEADLINE;
+        self.requests.entry(id).and_modify(|request| (request.phase, request.deadline) = (phase, deadline));
+        self.queue.add(deadline, Event::Deadline(id));
     }
 
     /// A request is admitted: it is recorded, and forwarded.
@@ -140,9 +167,16 @@ impl World {
         });
     }
 
-    /// The deadline of a decision has passed.
+    /// The deadline of a decision, or of a reading beside it, has passed.
     pub fn reach_deadline(&mut self, id: u64) {
-        let Some(request) = self.requests.get_mut(&id).filter(|request| request.permit.is_none()) else { return };
+        let now = self.now;
+        let is_due = |request: &&mut Request| request.permit.is_none() && request.deadline == now;
+        let Some(request) = self.requests.get_mut(&id).filter(is_due) else { return };
+        match request.phase {
+            Phase::Verifying => return self.decide_verified(id),
+            Phase::Confirming => return self.refuse(id, "unavailable"),
+            Phase::Deciding => {}
+        }
         let process = request.process;
         let command = request.command.take();
         request.denied = None;

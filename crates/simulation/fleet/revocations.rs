@@ -2,20 +2,15 @@
 //! product's own; this file performs them on simulated servers.
 
 use std::ops::ControlFlow;
-use std::rc::Rc;
-use std::sync::Arc;
 use std::time::Duration;
 
 use domain::clock::Micros;
 use redis_client::CommandError;
 use state::RevocationEntry;
-use state::redis::{
-    ASSERTION_GATHER, ChangeSteps, ChangeWrite, Durability, Kept, LOG_READ_INTERVAL, LogRead, Replication, Revocation,
-    round_trips,
-};
+use state::redis::{ASSERTION_GATHER, ChangeSteps, ChangeWrite, CommitError, Durability, LOG_READ_INTERVAL, LogRead};
 
 use super::event::{Call, Event, Pending, Process};
-use super::lua::Script;
+use super::identity::Purpose;
 use super::trace::{Entry, NONE};
 use super::withdrawal::{revocation, withdrawal};
 use super::world::World;
@@ -36,6 +31,10 @@ pub struct Revoking {
     writes: usize,
     replicas: u32,
     pub acknowledged: Option<u64>,
+    /// Number of the changes of the state before this attempt; none before it was verified.
+    pub changes: Option<u64>,
+    /// A write of this attempt went into a shard that had lost its data.
+    pub is_lost: bool,
 }
 
 impl Revoking {
@@ -49,7 +48,7 @@ impl Revoking {
     }
 
     fn begin_attempt(&mut self) {
-        (self.writes, self.replicas) = (0, u32::MAX);
+        (self.writes, self.replicas, self.changes, self.is_lost) = (0, u32::MAX, None, false);
     }
 }
 
@@ -74,6 +73,8 @@ impl World {
             writes: 0,
             replicas: u32::MAX,
             acknowledged: None,
+            changes: None,
+            is_lost: false,
         });
         self.step_revocation(self.revoking.len() - 1);
     }
@@ -93,12 +94,18 @@ impl World {
         let revoking = &mut self.revoking[number];
         let durability = revoking.durability();
         revoking.steps.get_or_insert_with(|| ChangeSteps::begin(durability, instant));
+        if revoking.changes.is_none() {
+            return self.send_identity(process, Purpose::Change(number));
+        }
         let (shard, call) = match ChangeWrite::ORDER[revoking.writes] {
             ChangeWrite::Records => (self.directory.shard_of_key(key), Call::RevokeKey { key, durable }),
-            ChangeWrite::Log => (self.log_shard, Call::AppendLog { key, durable }),
+            ChangeWrite::Log => {
+                let identity = self.gateways[process.gateway].identity.memory().map(|memory| memory.id);
+                (self.log_shard, Call::AppendLog { key, durable, identity })
+            }
         };
         if self.send(process, shard, call, Pending::Revocation { number }).is_err() {
-            self.complete_revocation(number, Err(CommandError::Unreachable));
+            self.complete_revocation(number, Err(CommandError::Unreachable.into()));
         }
     }
 
@@ -110,10 +117,12 @@ impl World {
     }
 
     /// A write was made, and so many replicas have it; or it failed.
-    pub fn complete_revocation(&mut self, number: usize, result: Result<u32, CommandError>) {
+    pub fn complete_revocation(&mut self, number: usize, result: Result<u32, CommitError>) {
         let Revoking { key, process, .. } = self.revoking[number];
         if let Ok(replicas) = result {
-            if !self.revoking[number].is_written() {
+            if self.revoking[number].is_written() {
+                self.note_own_change(number);
+            } else {
                 self.keep(process, key);
             }
             let revoking = &mut self.revoking[number];
@@ -125,7 +134,7 @@ impl World {
         }
         let gateway = &self.gateways[process.gateway];
         let revoking = &mut self.revoking[number];
-        let result = result.map(|_| revoking.replicas).map_err(Into::into);
+        let result = result.map(|_| revoking.replicas);
         let durability = revoking.durability();
         let Some(steps) = &mut revoking.steps else { return };
         let ended = steps.after_attempt(result, durability, gateway.instant(self.base, self.now));
@@ -148,11 +157,12 @@ impl World {
         let shard = self.directory.shard_of_key(key);
         let what = if durable { "revocation acknowledged (durable)" } else { "revocation acknowledged" };
         self.note(what, process.gateway, key, shard);
+        self.check_acknowledged(number);
         self.checks.revocation.acknowledge(process, key, self.now, durable);
         self.plan_failover_after_revocation(shard);
     }
 
-    fn note(&mut self, what: &'static str, gateway: usize, key: usize, shard: usize) {
+    pub fn note(&mut self, what: &'static str, gateway: usize, key: usize, shard: usize) {
         self.trace.add(Entry { time: self.now, what, gateway, key, org: NONE, shard, number: 0 });
     }
 
@@ -254,42 +264,6 @@ impl World {
             let field = self.shards[shard].field(&directory_key.record, withdrawal(key)[0].0);
             if is_kept || is_reachable && field.is_some() {
                 self.terminate(process, key);
-            }
-        }
-    }
-
-    /// Writes to the primary of a shard the kept revocations that its history has not confirmed.
-    pub fn assert_revocations(&mut self, process: Process, shard: usize) {
-        let Some(gateway) = self.live(process) else { return };
-        if !gateway.links[shard].is_up {
-            return;
-        }
-        let history = self.history(shard);
-        let serves = |slot: u16| self.directory.shard_of_slot(slot) == shard;
-        let mut missing = self.gateways[process.gateway].kept.unconfirmed(&history, serves);
-        // In an order that is the same in each run.
-        let kept = Arc::clone(&self.gateways[process.gateway].kept);
-        missing.sort_by_cached_key(|one| (one.slot, kept.writes(std::slice::from_ref(one))));
-        for script in round_trips(&missing, false).into_iter().flatten() {
-            let writes = kept.writes(script);
-            let keys = writes.iter().map(|(record, _)| Rc::from(record.as_bytes())).collect();
-            let version = self.chance.next().to_le_bytes().to_vec();
-            let arguments = std::iter::once(version).chain(writes.iter().map(|(_, write)| write.clone().into_bytes()));
-            let call = Call::Script { script: Script::AssertRevocations, keys, arguments: arguments.collect() };
-            let pending = Pending::Assert { kept: script.to_vec(), history: Arc::clone(&history) };
-            drop(self.send(process, shard, call, pending));
-        }
-    }
-
-    /// The server has these revocations.
-    pub fn complete_assertion(&mut self, process: Process, shard: usize, kept: &[Kept], history: Arc<str>) {
-        self.gateways[process.gateway]
-            .kept
-            .confirm(kept, &Replication { history, is_primary: true, ..Default::default() });
-        for kept in kept {
-            if let Revocation::Key { key, .. } | Revocation::Disabled { key, .. } = &*kept.revocation {
-                let key = self.directory.key_of(*key);
-                self.note("revocation asserted", process.gateway, key, shard);
             }
         }
     }

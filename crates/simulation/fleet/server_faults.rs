@@ -8,7 +8,7 @@ impl World {
     /// The process of a primary ends, and is started again before a replica is promoted: at once, or after a lease.
     pub fn stop_primary(&mut self, shard: usize) {
         let server = &mut self.shards[shard];
-        if !server.is_alive || !server.has_replica || server.hangs_until > self.now {
+        if !server.is_sound(self.now) {
             return;
         }
         server.kill(self.now);
@@ -32,7 +32,7 @@ impl World {
     /// The memory of a primary is full: for moments, or for longer than a lease.
     pub fn fill(&mut self, shard: usize) {
         let time = self.chance.between(300_000, 20_000_000);
-        if self.shards[shard].full_until > self.now {
+        if self.shards[shard].full_until > self.now || self.shards[shard].is_lost() {
             return;
         }
         self.shards[shard].full_until = self.now + time;
@@ -68,7 +68,7 @@ impl World {
         let now = self.now;
         let can_move = [from, to].iter().all(|shard| {
             let server = &self.shards[*shard];
-            server.is_alive && server.has_replica && server.hangs_until <= now && server.full_until <= now
+            server.is_sound(now) && server.full_until <= now
         });
         if !can_move {
             return self.note_fault("hash slot stays", NONE, from, hash_slot.into());

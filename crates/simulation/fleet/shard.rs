@@ -22,6 +22,10 @@ pub struct Shard {
     replica: Database,
     /// Writes on their way to the replica, with the times at which they reach it.
     stream: VecDeque<(u64, Write)>,
+    /// The data that an operator can restore, while the shard has lost all of it.
+    backup: Option<Database>,
+    /// Time of the last restoration.
+    pub restored: Option<u64>,
     /// Time that a write takes to the replica.
     pub lag: u64,
     /// There is a replica that has a copy, or gets one.
@@ -55,6 +59,8 @@ impl Shard {
             running: Running::default(),
             replica: Database::default(),
             stream: VecDeque::new(),
+            backup: None,
+            restored: None,
             lag,
             has_replica: true,
             is_alive: true,
@@ -95,6 +101,21 @@ impl Shard {
 
     pub fn field(&self, record: &[u8], field: &[u8]) -> Option<&Bytes> {
         self.running.database.field(record, field)
+    }
+
+    /// The same, or that of the data that was lost.
+    pub fn last_field(&self, record: &[u8], field: &[u8]) -> Option<&Bytes> {
+        self.backup.as_ref().map_or_else(|| self.field(record, field), |backup| backup.field(record, field))
+    }
+
+    /// Returns whether a fault of the server may begin: none is under way.
+    pub fn is_sound(&self, now: u64) -> bool {
+        self.is_alive && self.has_replica && self.hangs_until <= now && !self.is_lost()
+    }
+
+    /// Returns whether it has lost all data, which is not restored yet.
+    pub fn is_lost(&self) -> bool {
+        self.backup.is_some()
     }
 
     /// Fields of a record.
@@ -149,8 +170,7 @@ impl Shard {
         let Running { database, micros, .. } = &self.running;
         let (reply, writes) = heartbeat(database, *micros, keys[0], arguments[0], lifetime, seen);
         let entries = database.fields(keys[0]).map_or(0, |entries| entries.len());
-        let is_large = entries > CHECKED_ENTRIES;
-        if is_large {
+        if entries > CHECKED_ENTRIES {
             self.running.fields_read += entries as u64;
             writes.into_iter().for_each(|write| {
                 self.running.write(write);
@@ -184,9 +204,37 @@ impl Shard {
 
     /// Ends the primary. What the replica has not got by now is lost.
     pub fn kill(&mut self, now: u64) {
+        self.end_stream(now);
+        self.is_alive = false;
+    }
+
+    /// Ends the replication, of which something may be on its way.
+    pub fn end_stream(&mut self, now: u64) {
         self.replicate(now);
         self.stream.clear();
-        self.is_alive = false;
+    }
+
+    /// Loses all data on primary and replica: by a restart without it, or as by `FLUSHALL`.
+    pub fn lose_data(&mut self, is_restart: bool) {
+        self.running.database = Database::default();
+        self.backup = Some(std::mem::take(&mut self.replica));
+        if is_restart {
+            self.begin_lossy_history();
+        }
+    }
+
+    /// Is started on the data that the replica had.
+    pub fn restore_data(&mut self, now: u64) {
+        let Some(backup) = self.backup.take() else { return };
+        self.running.database = backup;
+        self.restored = Some(now);
+        self.begin_lossy_history();
+        self.add_replica();
+    }
+
+    fn begin_lossy_history(&mut self) {
+        self.history += 1;
+        self.lossy_history = self.history;
     }
 
     /// The field as the replica has it, before it is promoted.
@@ -200,8 +248,7 @@ impl Shard {
         let before = self.clocks[self.primary];
         self.primary = 1 - self.primary;
         self.stepped += u64::try_from(self.clocks[self.primary] - before).unwrap_or(0);
-        self.history += 1;
-        self.lossy_history = self.history;
+        self.begin_lossy_history();
         self.has_replica = false;
         self.is_alive = true;
     }

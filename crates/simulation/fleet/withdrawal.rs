@@ -18,7 +18,8 @@ fn is_disabled(key: usize) -> bool {
 pub fn withdrawal(key: usize) -> Vec<(&'static [u8], String)> {
     if is_disabled(key) {
         let policy = KeyPolicy { disabled: Some(DISABLED), ..KeyPolicy::default() };
-        vec![(&b"policy"[..], policy.to_json()), (&b"disablings"[..], "1".to_owned())]
+        // Keys with a limit of their own have a policy before.
+        vec![(&b"disablings"[..], "1".to_owned()), (&b"policy"[..], policy.to_json())]
     } else {
         vec![(&b"revoked"[..], "1".to_owned())]
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rustc_hash::{FxHashMap, FxHashSet};
-use state::redis::{RecordNames, gateways_slot, key_fields, org_fields, revocations_slot, user_fields};
+use state::redis::{RecordNames, gateways_slot, key_fields, org_fields, orgs_slot, revocations_slot, user_fields};
 
 use super::checks::{Checks, Violation};
 use super::directory::Directory;
@@ -55,8 +55,11 @@ pub struct World {
     pub base: Instant,
     pub gateways_shard: usize,
     pub log_shard: usize,
+    pub orgs_shard: usize,
     pub gateways_record: Vec<u8>,
     pub log_record: Vec<u8>,
+    pub missed_record: Vec<u8>,
+    pub tags_record: Vec<u8>,
     /// Hash slots that are on their way from a shard to another.
     pub moving: FxHashSet<u16>,
     pub counts: Counts,
@@ -71,6 +74,8 @@ pub struct Counts {
     pub provisional: u64,
     pub unavailable: u64,
     pub failovers: u64,
+    pub shard_losses: u64,
+    pub refused_as_lost: u64,
     pub outages: u64,
     pub restarts: u64,
     pub clock_steps: u64,
@@ -126,14 +131,18 @@ impl World {
             base: Instant::now(),
             gateways_shard: directory.shard_of_slot(gateways_slot()),
             log_shard: directory.shard_of_slot(revocations_slot()),
+            orgs_shard: directory.shard_of_slot(orgs_slot()),
             gateways_record: names.gateways().into_bytes(),
             log_record: names.revocations().into_bytes(),
+            missed_record: names.missed_state().into_bytes(),
+            tags_record: names.tags().into_bytes(),
             moving: FxHashSet::default(),
             counts: Counts::default(),
             directory,
             options,
         };
         world.seed_records();
+        world.seed_identity();
         for gateway in 0..world.options.gateways {
             let at = world.chance.below(2_000_000);
             let offset = world.chance.below(YEAR) + 1_000_000_000;
@@ -210,6 +219,7 @@ impl World {
             Event::Register(process) => self.register(process),
             Event::Sign(process, shard, connection) => self.send_sign(process, shard, connection),
             Event::ReadLog(process) => self.read_log(process),
+            Event::ReadIdentity(process) => self.watch_identity(process),
             Event::Assert(process, shard) => self.assert_revocations(process, shard),
             Event::LinkDown { process, shard, connection } => self.link_down(process, shard, connection),
             Event::Connect(process, shard) => self.connect(process, shard),
@@ -226,6 +236,7 @@ impl World {
             Event::Leave(process) => self.leave(process),
             Event::Fault(fault) => self.begin_fault(fault),
             Event::Promote(shard) => self.promote(shard),
+            Event::Restore(shard) => self.restore_shard(shard),
             Event::AddReplica(shard) => self.shards[shard].add_replica(),
             Event::EndLag(shard, lag) => self.shards[shard].lag = lag,
             Event::Restart(shard) => self.restart_primary(shard),

@@ -225,7 +225,8 @@ impl State {
     /// Confirms that a credential that was not found is unknown, and not lost with the state.
     pub(super) async fn confirm_found<T>(&self, found: Option<T>) -> Result<Option<T>, Unavailable> {
         if let (Self::Redis(state), None) = (self, &found) {
-            IdentityRecord(&state.transactions).confirm_unknown(None).await?;
+            let identity = IdentityRecord(&state.transactions);
+            identity.confirm_unknown(None, identity.failovers()).await?;
         }
         Ok(found)
     }

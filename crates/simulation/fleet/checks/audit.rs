@@ -6,7 +6,8 @@
 //! younger than that.
 //!
 //! `crates/journal/src/audit/mod.rs`: a kill loses no use, and the outcomes of its last 10 ms; the loss of power takes
-//! the lines of the last second, and none of a use that was synced.
+//! the lines of the last second, and none of a use that was synced. A process that is killed within a second before has
+//! left lines of a second more.
 
 use journal::audit::{Durability, Outcome};
 use rustc_hash::FxHashMap;
@@ -112,7 +113,10 @@ impl AuditCheck {
             Death::Killed | Death::MachineLost => (OUTCOME_WRITTEN, WRITTEN_AFTER_OUTAGE),
             Death::Left => (0, WRITTEN_AFTER_OUTAGE),
         };
-        let mut since = now - outcomes + u64::from(death == Death::Left);
+        // A process that has just begun has not synced what the one before it wrote.
+        let unsynced = if now <= gateway.started + TIMED_SYNC { now.min(gateway.disk.ended) } else { now };
+        let last = if death == Death::PowerLost { unsynced } else { now };
+        let mut since = last.saturating_sub(outcomes) + u64::from(death == Death::Left);
         if now < full_until + after_outage {
             since = since.min(full_from.saturating_sub(OUTCOME_SYNCED));
         }
@@ -125,7 +129,7 @@ impl AuditCheck {
             let Some(fate) = self.fates.get_mut(id) else { continue };
             fate.may_abort |= fate.ended.is_some_and(|ended| ended >= since);
             fate.is_orphan |= death == Death::MachineLost;
-            fate.may_be_lost |= death == Death::PowerLost && !is_synced && fate.begun + TIMED_SYNC >= now;
+            fate.may_be_lost |= death == Death::PowerLost && !is_synced && fate.begun + TIMED_SYNC >= unsynced;
         }
     }
 }

@@ -9,6 +9,8 @@
 //!   admits meanwhile, and so may those that put the bucket below zero. Each share is checked by itself: "it admits
 //!   with each key at most what flows in since then, divided by the number of gateways".
 //!
+//! The loss of a shard's data undoes uses as a failover does. Uses that are not reported then may never be.
+//!
 //! Time is that of the primary's clock: steps forward, also by a promotion, let tokens flow in.
 
 use std::collections::VecDeque;
@@ -163,7 +165,7 @@ impl World {
     fn debt(&self, key: usize) -> f64 {
         let quota = self.directory.keys[key].quota;
         let shard = &self.shards[self.directory.shard_of_key(key)];
-        let live = shard.field(&self.directory.keys[key].record, b"live").unwrap();
+        let live = shard.last_field(&self.directory.keys[key].record, b"live").unwrap();
         let [level, at] = [1, 2].map(|place| number_at(live, place));
         let inflow = (shard.clock(self.now) as f64 - at).max(0.0) * f64::from(quota.inflow());
         (-(level + inflow)).max(0.0) / quota.per_micros() as f64

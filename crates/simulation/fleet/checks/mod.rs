@@ -3,6 +3,7 @@
 pub mod absence;
 pub mod audit;
 pub mod bucket;
+pub mod lost;
 pub mod revocation;
 pub mod slots;
 
@@ -42,6 +43,8 @@ pub struct Checks {
     pub slots: slots::SlotsCheck,
     pub revocation: revocation::RevocationCheck,
     pub audit: audit::AuditCheck,
+    /// The last refusal for a lost state after its restoration could be noticed.
+    pub lost: Worst,
     /// The busiest second of a primary. It is shown, and breaks nothing: no machine is promised.
     pub capacity: Worst,
     pub violation: Option<Violation>,
@@ -54,6 +57,7 @@ impl Checks {
             slots: slots::SlotsCheck::new(directory),
             revocation: revocation::RevocationCheck::default(),
             audit: audit::AuditCheck::default(),
+            lost: Worst::default(),
             capacity: Worst::default(),
             violation: None,
         }
@@ -76,6 +80,7 @@ impl Checks {
             ("revocation", "after a failover: 0.25 s from its notice", &self.revocation.failover),
             ("revocation", "cut off: max_staleness, 60 s", &self.revocation.cut_off),
             ("revocation", "open exchanges of a connected gateway: 1 s", &self.revocation.open),
+            ("lost state", "no key is unknown; served from 1 s after a restoration", &self.lost),
             ("audit", "a lost machine takes along what is younger than the lag", &self.audit.lag),
             ("audit", "pause of a shipper: 15 s", &self.audit.pause),
             ("capacity", "scripts in the busiest second of a primary (computed)", &self.capacity),

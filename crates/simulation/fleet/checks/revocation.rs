@@ -7,6 +7,7 @@
 //!   it, at the latest a quarter of a second later … from then on every gateway refuses them"; "undone only when all
 //!   gateways that know of it die together with the primary";
 //! - With `durability: { replicas: 1 }` "a change is acknowledged only when a replica has it as well";
+//! - The loss of a shard's data is no failover: it undoes what the restored copy lacks, durable or not;
 //! - While Redis is unavailable: "keys that Redis confirmed within `max_staleness` are admitted".
 
 use rustc_hash::{FxHashMap, FxHashSet};
@@ -61,6 +62,13 @@ impl RevocationCheck {
         let Some(revoked) = self.revoked.get_mut(&key) else { return false };
         (revoked.undone, revoked.noticed) = (true, None);
         true
+    }
+
+    /// The restored copy of lost data lacks the revocation of a key.
+    pub fn undo_by_loss(&mut self, key: usize) -> bool {
+        let Some(revoked) = self.revoked.get_mut(&key) else { return false };
+        (revoked.durable, revoked.noticed) = (false, None);
+        !std::mem::replace(&mut revoked.undone, true)
     }
 }
 

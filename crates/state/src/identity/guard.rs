@@ -45,13 +45,8 @@ impl IdentityGuard {
     }
 
     /// Returns whether the state may be served, and was read since the last of so many failovers.
-    pub(crate) fn is_verified(&self, failovers: &AtomicU64) -> bool {
+    pub fn is_verified(&self, failovers: &AtomicU64) -> bool {
         !self.is_broken() && self.failovers.load(Ordering::Acquire) == failovers.load(Ordering::Acquire)
-    }
-
-    /// Notes that the state was read after this number of failovers.
-    pub(crate) fn set_verified(&self, failovers: u64) {
-        self.failovers.fetch_max(failovers, Ordering::AcqRel);
     }
 
     /// Returns whether nothing may be served now.
@@ -66,11 +61,17 @@ impl IdentityGuard {
 
     /// Remembers in a directory from now on, and compares what was found so far with what is remembered there.
     pub fn remember_in(&self, directory: &Path) {
-        let mut inner = self.inner.lock();
         let file = directory.join(MEMORY_FILE);
-        inner.saved = Memory::load(&file);
-        inner.file = Some(file);
-        let Some(memory) = inner.saved.clone() else { return };
+        let saved = Memory::load(&file);
+        let mut inner = self.inner.lock();
+        (inner.saved, inner.file) = (saved.clone(), Some(file));
+        drop(inner);
+        saved.into_iter().for_each(|memory| self.remember(memory));
+    }
+
+    /// Remembers what an earlier process has remembered, and compares what was found so far with it.
+    pub fn remember(&self, memory: Memory) {
+        let mut inner = self.inner.lock();
         inner.tracker.remember(memory);
         if let Some(found) = inner.found.clone() {
             self.compare(&mut inner, found, Instant::now());
@@ -92,6 +93,25 @@ impl IdentityGuard {
         self.compare(&mut self.inner.lock(), found, now)
     }
 
+    /// The same for a reading that began after so many failovers. With `is_missed` another gateway misses its state here:
+    /// only an empty state that none misses is a new one.
+    pub fn observe_after(
+        &self,
+        failovers: u64,
+        found: Option<StateIdentity>,
+        is_missed: bool,
+        now: Instant,
+    ) -> Continuity {
+        let mut inner = self.inner.lock();
+        if is_missed && found.is_none() && inner.tracker.memory().is_none() {
+            self.set_broken(&mut inner, Some(Discontinuity::Absent));
+            return Continuity::Broken(Discontinuity::Absent);
+        }
+        let continuity = self.compare(&mut inner, found, now);
+        self.failovers.fetch_max(failovers, Ordering::AcqRel);
+        continuity
+    }
+
     fn compare(&self, inner: &mut Inner, found: Option<StateIdentity>, now: Instant) -> Continuity {
         let continuity = inner.tracker.observe(found.as_ref(), now);
         inner.found = Some(found);
@@ -111,13 +131,8 @@ impl IdentityGuard {
     }
 
     /// Notes that the state has at least so many changes: this process has made the last one.
-    pub(crate) fn note_changes(&self, changes: u64, now: Instant) {
+    pub fn note_changes(&self, changes: u64, now: Instant) {
         self.inner.lock().tracker.note_changes(changes, now);
-    }
-
-    /// Refuses the state until the next reading that is right.
-    pub(crate) fn refuse(&self, reason: Discontinuity) {
-        self.set_broken(&mut self.inner.lock(), Some(reason));
     }
 
     /// Notes that the file of the state was removed or replaced, or that it is back.

@@ -9,11 +9,12 @@
 //! - A gateway that misses its state says so in a record that expires, so that no gateway without a memory makes a new
 //!   identity there.
 
-use std::collections::HashSet;
+mod listed_orgs;
+
+use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use parking_lot::Mutex;
 use redis::cmd;
 use tokio::time::{sleep, timeout};
 
@@ -26,26 +27,29 @@ use domain::clock::Micros;
 use domain::key::OrgTag;
 use redis_client::CommandError;
 
+pub use listed_orgs::{ListedOrgs, Listing};
+
 /// Interval of reading the identity.
-const INTERVAL: Duration = Duration::from_millis(500);
+pub const INTERVAL: Duration = Duration::from_millis(500);
 /// Time for which a gateway that misses its state says so, with each reading anew.
-const MISSED_FOR: Duration = Duration::from_secs(60);
-/// Age from which the list of organizations is read again for an organization without data.
-const LIST_AGE: Duration = Duration::from_secs(10);
+pub const MISSED_FOR: Duration = Duration::from_secs(60);
 /// Time-out of accepting the state, replicas included.
 const ACCEPT_TIMEOUT: Duration = Duration::from_secs(10);
 /// Fields of the identity.
 const FIELDS: [&str; 4] = ["identity", "changes", "changed", "replaces"];
-
-/// Tags of listed organizations, as of the last reading.
-#[derive(Debug, Default)]
-pub(crate) struct ListedOrgs(Mutex<(Option<Instant>, HashSet<OrgTag>)>);
+/// Field that is there once an organization was listed: by it a list that was lost is none without organizations.
+pub(super) const HAS_ORGS: &str = "orgs";
 
 /// The record of the identity, over the transactions of one thread.
 #[derive(Clone, Copy)]
 pub(crate) struct IdentityRecord<'a>(pub(crate) &'a Transactions);
 
 impl IdentityRecord<'_> {
+    /// Failovers so far.
+    pub(crate) fn failovers(self) -> u64 {
+        self.0.client.shared().failovers().load(Ordering::Acquire)
+    }
+
     /// Returns whether the state is the remembered one, as of a reading after the last failover.
     pub(super) fn is_verified(self) -> bool {
         self.0.shared.identity.is_verified(self.0.client.shared().failovers())
@@ -83,15 +87,10 @@ impl IdentityRecord<'_> {
     async fn observe(self) -> Result<Continuity, CommandError> {
         let guard = &self.0.shared.identity;
         // Before the reading: a failover that comes between is verified again.
-        let failovers = self.0.client.shared().failovers().load(Ordering::Acquire);
+        let failovers = self.failovers();
         let found = self.read().await?;
-        // An empty state is a new one only where no other gateway misses its state.
-        if found.is_none() && guard.memory().is_none() && self.is_missed().await? {
-            guard.refuse(Discontinuity::Absent);
-            return Ok(Continuity::Broken(Discontinuity::Absent));
-        }
-        let continuity = guard.observe(found, Instant::now());
-        guard.set_verified(failovers);
+        let is_missed = found.is_none() && guard.memory().is_none() && self.is_missed().await?;
+        let continuity = guard.observe_after(failovers, found, is_missed, Instant::now());
         if continuity == Continuity::Broken(Discontinuity::Absent)
             && let Some(memory) = guard.memory()
         {
@@ -133,6 +132,10 @@ impl IdentityRecord<'_> {
         transaction.check(Check::Absent(missed), ());
         transaction.check(Check::NoField(record, FIELDS[0]), ());
         transaction.hset(record, &fields(&fresh));
+        // A state from before there were identities.
+        if self.0.client.query(cmd("EXISTS").arg(names.orgs())).await? {
+            transaction.hset_field(record, HAS_ORGS, "1");
+        }
         self.0.commit(transaction).await?;
         Ok(())
     }
@@ -193,20 +196,25 @@ impl IdentityRecord<'_> {
         let (mut transaction, record) = self.0.transaction_on::<CommitError>(self.0.shared.names.revocations());
         transaction.allow_oom();
         self.count_change(&mut transaction, record);
+        transaction.hset_field(record, HAS_ORGS, "1");
         self.0.commit(transaction).await?.into_replicas()?;
         self.0.shared.identity.note_changes(changes + 1, Instant::now());
         Ok(())
     }
 
     /// Confirms that a credential is unknown: that the state is the remembered one, and has the data of the
-    /// organization that the credential names.
+    /// organization that the credential names; and that no data was restored since it was not found, after so many
+    /// failovers.
     ///
     /// # Errors
     /// [`Unavailable`]: the state may have lost it.
-    pub(crate) async fn confirm_unknown(self, tag: Option<OrgTag>) -> Result<(), Unavailable> {
+    pub(crate) async fn confirm_unknown(self, tag: Option<OrgTag>, failovers: u64) -> Result<(), Unavailable> {
         let deadline = self.0.shared.settings.deadline;
         let has_lost = timeout(deadline, self.has_lost(tag)).await.map_err(|_| Unavailable::TimedOut)?;
-        if has_lost? { Err(Unavailable::Lost) } else { Ok(()) }
+        if has_lost? {
+            return Err(Unavailable::Lost);
+        }
+        if self.failovers() == failovers { Ok(()) } else { Err(Unavailable::Unreachable) }
     }
 
     /// Returns whether the state, or the data of this organization, was lost.
@@ -223,30 +231,25 @@ impl IdentityRecord<'_> {
         Ok(is_lost)
     }
 
-    /// Returns whether the list of organizations has this one. It is read anew at most each ten seconds: a client may
-    /// send any tag.
+    /// Returns whether the list of organizations has this one, or may have had it when the list was lost.
     async fn is_listed(self, tag: OrgTag) -> Result<bool, CommandError> {
-        let listed = &self.0.shared.listed_orgs.0;
-        {
-            let mut listed = listed.lock();
-            if listed.1.contains(&tag) {
-                return Ok(true);
-            }
-            if listed.0.is_some_and(|read| read.elapsed() < LIST_AGE) {
-                return Ok(false);
-            }
-            listed.0 = Some(Instant::now());
-        }
-        let mut cursor = 0_u64;
+        let listed = &self.0.shared.listed_orgs;
         loop {
+            let failovers = self.failovers();
+            let found = listed.lock().find(tag, failovers, Instant::now());
+            let cursor = match found {
+                ControlFlow::Break(Listing::Listed) => return Ok(true),
+                ControlFlow::Break(Listing::NotListed) => return Ok(false),
+                ControlFlow::Break(Listing::Empty) => {
+                    let mark = (self.0.shared.names.revocations(), HAS_ORGS);
+                    return self.0.client.query(cmd("HEXISTS").arg(mark.0).arg(mark.1)).await;
+                }
+                ControlFlow::Continue(cursor) => cursor,
+            };
             let mut scan = cmd("HSCAN");
             scan.arg(self.0.shared.names.tags()).arg(cursor).arg("COUNT").arg(1000);
             let (next, pairs): (u64, Vec<(String, String)>) = self.0.client.query(&scan).await?;
-            listed.lock().1.extend(pairs.iter().filter_map(|(_, tag)| tag.parse::<OrgTag>().ok()));
-            if next == 0 {
-                return Ok(listed.lock().1.contains(&tag));
-            }
-            cursor = next;
+            listed.lock().add(pairs.iter().filter_map(|(_, tag)| tag.parse().ok()), (next, failovers), Instant::now());
         }
     }
 }

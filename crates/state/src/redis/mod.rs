@@ -79,8 +79,7 @@ use redis_client::{ClientShared, RedisClient};
 use revocation_reader::RevocationReader;
 use revocations::assert_revocations;
 
-pub(super) use identity::IdentityRecord;
-pub(super) use unavailable::read;
+pub(super) use self::{identity::IdentityRecord, unavailable::read};
 
 pub use format::OtherVersion;
 pub use inspect::{InspectError, InspectedServer, ServerDescription, inspect};
@@ -99,13 +98,14 @@ pub use decide::{
     encode_read, took_token,
 };
 pub use directory::{ChangeSteps, ChangeWrite, CommitError, key_fields, org_fields, user_fields};
+pub use identity::{INTERVAL as IDENTITY_INTERVAL, ListedOrgs, Listing, MISSED_FOR};
 pub use log_follower::{LogFollower, LogRead};
 pub use record_codec::StoredRecords;
 pub use record_names::RecordNames;
 pub use revocation_reader::INTERVAL as LOG_READ_INTERVAL;
 pub use revocations::{ASSERTION_GATHER, ASSERTION_RETRY, Kept, KeptRevocations, Revocation, Write, round_trips};
 pub use scripts::Scripts;
-pub use slot_numbers::{gateways_slot, org_slot, revocations_slot};
+pub use slot_numbers::{gateways_slot, org_slot, orgs_slot, revocations_slot};
 pub use slots::{
     ActiveSet, EARLY_REPORT, HashSlots, HeartbeatAction, HeartbeatRound, LeaseVisit, Membership, PendingReport,
     Portion, Resync, SignOfLife, SlotLease, SlotLeases, SlotReport, SlotReportReply, SlotSubject, TICK, VisitedLease,
@@ -223,9 +223,10 @@ impl Redis {
         if !identity.is_verified() {
             Box::pin(identity.verify_after_failover()).await?;
         }
+        let failovers = identity.failovers();
         let decision = self.decider.decide(request).await?;
         if let Decision::Denied { refusal: Refusal::Unknown, .. } = decision {
-            Box::pin(identity.confirm_unknown(request.id.map(|id| id.tag()))).await?;
+            Box::pin(identity.confirm_unknown(request.id.map(|id| id.tag()), failovers)).await?;
         }
         Ok(decision)
     }

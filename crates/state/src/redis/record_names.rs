@@ -144,7 +144,8 @@ impl RecordNames {
         format!("{}:{{orgs}}:list", self.prefix)
     }
 
-    pub(crate) fn tags(&self) -> String {
+    /// Tags of the organizations, by their ids.
+    pub fn tags(&self) -> String {
         format!("{}:{{orgs}}:tags", self.prefix)
     }
 
@@ -263,7 +264,7 @@ impl RecordNames {
     }
 
     /// Identity of the state that gateways remember and do not find.
-    pub(super) fn missed_state(&self) -> String {
+    pub fn missed_state(&self) -> String {
         format!("{}:missed", self.revocations())
     }
 

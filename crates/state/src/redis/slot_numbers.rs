@@ -8,6 +8,11 @@ pub fn org_slot(tag: OrgTag) -> u16 {
     hash_slot(tag.as_str())
 }
 
+/// The hash slot of the list of organizations.
+pub fn orgs_slot() -> u16 {
+    hash_slot("orgs")
+}
+
 /// The hash slot of the gateways.
 pub fn gateways_slot() -> u16 {
     hash_slot("gateways")

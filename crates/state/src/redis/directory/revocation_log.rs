@@ -14,7 +14,7 @@ use super::federation::FederationRules;
 use super::orgs::Orgs;
 use super::session_index::SessionIndex;
 use super::transactions::Transactions;
-use crate::redis::identity::IdentityRecord;
+use crate::redis::identity::{HAS_ORGS, IdentityRecord};
 use crate::redis::record_codec::new_version;
 use crate::redis::record_names::{hex, token_digest};
 use crate::redis::revocations::{KeptRevocations, Revocation, Subject};
@@ -43,6 +43,9 @@ impl LogWriter<'_> {
         let (mut transaction, log) = self.0.transaction_on::<CommitError>(self.0.shared.names.revocations());
         transaction.allow_oom();
         IdentityRecord(self.0).count_change(&mut transaction, log);
+        if let Change::CreateOrg(_) = change.as_made() {
+            transaction.hset_field(log, HAS_ORGS, "1");
+        }
         if let Some(entry) = entry {
             let text = format!("{} {entry}", new_version()?);
             keep(text.as_bytes(), &self.0.shared.revocations, clock::now());

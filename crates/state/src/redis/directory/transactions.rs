@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use arc_swap::ArcSwap;
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
+use parking_lot::Mutex;
 use redis::{FromRedisValue as _, Value, cmd};
 use tokio::sync::OnceCell;
 
@@ -59,7 +60,7 @@ pub(crate) struct DirectoryShared {
     /// Continuity of the state.
     pub(crate) identity: Arc<IdentityGuard>,
     /// Organizations by which lost data of a shard is noticed.
-    pub(crate) listed_orgs: ListedOrgs,
+    pub(crate) listed_orgs: Mutex<ListedOrgs>,
     /// Held by a commit that waits for replicas.
     committing: tokio::sync::Mutex<()>,
 }
@@ -83,7 +84,7 @@ impl DirectoryShared {
             cursor_secret: OnceCell::new(),
             bounds,
             identity,
-            listed_orgs: ListedOrgs::default(),
+            listed_orgs: Mutex::default(),
             committing: tokio::sync::Mutex::default(),
         }
     }
