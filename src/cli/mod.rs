@@ -63,6 +63,7 @@ mod client;
 mod remote;
 mod offline;
 mod output;
+mod secret_output;
 mod progress;
 mod show;
 mod list;
