@@ -116,8 +116,18 @@ impl Certificates {
                 Ok(files) => tracing::info!(?files, "reloaded changed certificates"),
                 Err(error) => {
                     self.metrics.reload_failures.inc();
-                    let error = error.in_full();
-                    tracing::error!(%error, "cannot use changed certificates; the previous ones stay in use");
+                    let text = error.in_full();
+                    match error {
+                        tls::Error::Outdated { .. } => {
+                            tracing::warn!(error = text, "the previous certificates stay in use: they are valid");
+                        }
+                        _ => {
+                            tracing::error!(
+                                error = text,
+                                "cannot use changed certificates; the previous ones stay in use"
+                            );
+                        }
+                    }
                 }
             }
         }

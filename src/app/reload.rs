@@ -23,6 +23,7 @@ use super::process_handles::ProcessHandles;
 use super::shared_handles::SharedHandles;
 use super::worker_pool::{WorkerCommand, WorkerPool};
 use crate::config::{Config, ConfigSource, ContentHash};
+use crate::doctor::{self, Check};
 use control::admin::{ConfigReport, ConfigStatus, RejectedConfig};
 use control::management::Management;
 use domain::clock::Micros;
@@ -271,7 +272,9 @@ impl ConfigReloader {
         let hash = self.snapshot.load().config.source.hash.to_string();
         record_loaded(&self.handles.metrics, time);
         tracing::info!(sha256 = hash, "reloaded the configuration");
-        self.snapshot.load().config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
+        let config = &self.snapshot.load().config;
+        let of_certificates = doctor::warnings(config, &[Check::Certificates], true).unwrap_or_default();
+        config.warnings().iter().chain(&of_certificates).for_each(|warning| tracing::warn!("{warning}"));
         self.process.notifier.notify_ready("serving");
         self.status.set_applied(hash, time);
     }

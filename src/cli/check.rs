@@ -12,11 +12,14 @@ use super::service_user::ServiceUser;
 use super::{CliError, ExitStatus, output};
 use crate::admission::RouteSettings;
 use crate::config::Config;
+use crate::doctor::{self, Check};
+use platform::outbound::delivery::in_full;
 use platform::telemetry::access_log::SinkSettings;
 
 pub(super) fn run(installation: &Installation) -> Result<(), CliError> {
     let config = installation.config()?;
     config.warnings().iter().for_each(output::note);
+    doctor::warnings(&config, &[Check::Certificates], false)?.iter().for_each(output::note);
     if let Some(public) = describe_public(&config.routes) {
         output::note(public);
     }
@@ -58,10 +61,4 @@ fn inaccessible(config: &Config) -> Vec<String> {
 
 fn parent(path: &Path) -> &Path {
     path.parent().unwrap_or(path)
-}
-
-/// The error with its causes.
-fn in_full(error: &dyn std::error::Error) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
 }

@@ -16,6 +16,7 @@ use super::client::ClientRequest;
 use super::installation::Installation;
 use super::offline::Stores;
 use super::remote::Remote;
+use super::secret_output;
 use super::{CliError, ExitStatus};
 use ::control::admin::OPERATIONS_PATH;
 use ::control::admin::{Operation, Reply};
@@ -119,8 +120,9 @@ impl<'a> Server<'a> {
         Ok(Self::Stores(Box::new(Stores::open(&installation.config()?).await?)))
     }
 
-    /// Performs one operation.
+    /// Performs one operation; none that makes a secret which standard output could not take.
     pub(super) async fn perform(&mut self, operation: &Operation) -> Result<Reply, CliError> {
+        secret_output::check_before(operation)?;
         match self {
             Self::Stores(stores) => stores.perform(operation.clone()).await,
             Self::Remote(remote) => remote.perform(operation).await,

@@ -9,6 +9,7 @@ use serde_json::json;
 use super::CliError;
 use super::key_id::KeyIdParser;
 use super::output::{self, JsonList};
+use super::secret_output;
 use super::show::Format;
 use domain::key::{KeyId, OrgTag, PlainKey};
 
@@ -44,14 +45,23 @@ impl GenerateArgs {
     /// Makes the keys, and prints each with its id and its digest: as JSON; on a terminal with their names; elsewhere
     /// as words of one line, for `read -r id key sha256`.
     pub(super) fn run(&self, format: Format) -> Result<(), CliError> {
-        let mut list = JsonList::default();
+        secret_output::check()?;
+        let mut keys = Vec::new();
         let mut ids = HashSet::new();
-        while ids.len() < self.count.unwrap_or(1) as usize {
+        while keys.len() < self.count.unwrap_or(1) as usize {
             let key = self.generate().context("the operating system gave no randomness")?;
             // Ids are shorter than secrets: two of ten thousand may be the same.
-            if !ids.insert(key.id()) {
-                continue;
+            if ids.insert(key.id()) {
+                keys.push(key);
             }
+        }
+        let way_out = "no gateway has these keys yet; make others".to_owned();
+        Ok(secret_output::write(Some(way_out), || self.print(&keys, format))?)
+    }
+
+    fn print(&self, keys: &[PlainKey], format: Format) -> io::Result<()> {
+        let mut list = JsonList::default();
+        for key in keys {
             let id = key.id().to_string();
             let text = key.expose().expose();
             let sha256 = key.digest().to_hex();
@@ -65,10 +75,7 @@ impl GenerateArgs {
                 _ => output::line(format_args!("{id} {text} {sha256}"))?,
             }
         }
-        if format.json && self.count.is_some() {
-            list.end()?;
-        }
-        Ok(())
+        if format.json && self.count.is_some() { list.end() } else { Ok(()) }
     }
 
     /// Makes one key under an id of the organization, or under the given id.

@@ -63,6 +63,7 @@ mod client;
 mod remote;
 mod offline;
 mod output;
+mod secret_output;
 mod progress;
 mod show;
 mod list;
@@ -120,6 +121,10 @@ enum Command {
     /// one. When anything fails, the old one goes on as before.
     Upgrade(upgrade::Args),
     /// Check the configuration file, and that the gateway can open what it names; report all errors
+    ///
+    /// Reads the file, and the secrets, keys and certificates that it names. Of the directories of the journal, the
+    /// state and the admin socket, and of the file of the access log, it looks at the permissions only. It creates,
+    /// changes and locks nothing, opens no socket, looks up no name and asks no server.
     Check,
     /// Show the configuration that the running gateway uses
     Config(config::Args),

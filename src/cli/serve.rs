@@ -3,11 +3,13 @@
 use std::io::IsTerminal as _;
 
 use anyhow::Context as _;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::signal::unix::{SignalKind, signal};
 
 use super::{CliError, ExitStatus};
 use crate::app::{App, ProcessHandles, ServiceNotifier, ShutdownHandle, Succession};
 use crate::config::Config;
+use crate::doctor::{self, Check};
 use platform::telemetry::{self, LogHandle};
 use state::Discontinuity;
 
@@ -50,6 +52,7 @@ pub(super) fn failed(error: anyhow::Error) -> CliError {
 fn serve(args: &Args, config: Config, logs: LogHandle) -> anyhow::Result<()> {
     telemetry::log_fatal_signals(&logs).context("cannot handle signals")?;
     let gateway = config.gateway.clone();
+    raise_open_files();
     config.warnings().iter().for_each(|warning| tracing::warn!("{warning}"));
     // Before the start, so that a signal during the start does not kill the process in the middle of a write.
     let mut signals = Signals::new()?;
@@ -57,10 +60,13 @@ fn serve(args: &Args, config: Config, logs: LogHandle) -> anyhow::Result<()> {
     let binary = std::env::current_exe();
     let succession = if args.replace { Succession::Replace } else { Succession::FromDraining };
     let process = ProcessHandles { logs, notifier: ServiceNotifier::from_environment(), succession };
+    let of_start = config.clone();
     let mut app = App::start_with(process, config)?;
     for address in &app.addresses {
         tracing::info!(%address, admin = %app.admin_address, gateway, "serving");
     }
+    // Not joined, and not waited for: a file system may hang.
+    std::thread::Builder::new().name("diagnosis".into()).spawn(move || log_warnings(&of_start))?;
     let mut handed_over = app.handed_over();
     let signal = loop {
         match signals.wait_or(async { handed_over.wait_for(|handed_over| *handed_over).await.is_ok() }) {
@@ -91,6 +97,27 @@ fn serve(args: &Args, config: Config, logs: LogHandle) -> anyhow::Result<()> {
     app.stop();
     tracing::info!("stopped");
     Ok(())
+}
+
+/// Raises the soft limit of open files to the hard one: shells and container runtimes leave it at 1024, for programs
+/// that know no larger numbers of files.
+fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    if limit.current == limit.maximum {
+        return;
+    }
+    match setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, ..limit }) {
+        Ok(()) => tracing::debug!(from = limit.current, to = limit.maximum, "raised the limit of open files"),
+        Err(error) => tracing::warn!(%error, limit = limit.current, "cannot raise the limit of open files"),
+    }
+}
+
+/// Logs once what `keygate doctor` would find to be wrong in this process and its files.
+fn log_warnings(config: &Config) {
+    match doctor::warnings(config, &Check::OF_START, true) {
+        Ok(warnings) => warnings.iter().for_each(|warning| tracing::warn!("{warning}")),
+        Err(error) => tracing::warn!(%error, "cannot look for what is wrong; run `keygate doctor`"),
+    }
 }
 
 /// Expedites the shutdown at each further signal to stop.

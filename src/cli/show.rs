@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::output::{fields, json, line, note, or_dash, seconds, word};
 use super::policy_text::policy_fields;
-use super::{federation, new_key, token};
+use super::{federation, new_key, secret_output, token};
 use ::control::admin::Reply;
 use ::control::management::{
     Explanation, Key, KeyActor, KeyLimits, KeyStatus, Org, Responsible, Session, User, UserKind,
@@ -26,6 +26,10 @@ pub(super) struct Format {
 
 /// Prints a reply that is no list.
 pub(super) fn reply(reply: Reply, format: Format) -> io::Result<()> {
+    secret_output::write(secret_output::way_out(&reply), || print(reply, format))
+}
+
+fn print(reply: Reply, format: Format) -> io::Result<()> {
     if format.json {
         return json(&reply.untagged()?);
     }

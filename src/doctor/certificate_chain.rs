@@ -5,7 +5,7 @@ use std::path::Path;
 
 use super::finding::Findings;
 use domain::counted::Counted;
-use platform::tls::CertificateFacts;
+use platform::tls::{CertificateFacts, Explanation};
 
 const DAY: i64 = 86_400;
 /// Days before its end at which a certificate should have been renewed: the alert's.
@@ -19,15 +19,8 @@ pub(super) fn judge_dates(path: &Path, certificate: &CertificateFacts, now: i64,
 /// The same, of a certificate that does not come from a file.
 pub(super) fn judge_validity(subject: String, certificate: &CertificateFacts, now: i64, findings: &mut Findings) {
     let days = (certificate.not_after - now) / DAY;
-    if now < certificate.not_before {
-        let advice = "wait, correct the clock, or use the certificate before it";
-        findings.error(
-            subject,
-            format!("not valid for another {}", Counted((certificate.not_before - now) / DAY + 1, "day")),
-            advice,
-        );
-    } else if now > certificate.not_after {
-        findings.error(subject, "expired", "renew it now");
+    if let Some(Explanation { found, cure }) = certificate.outdated(now) {
+        findings.error(subject, found, cure.unwrap_or_default());
     } else if days < RENEWAL {
         findings.warning(
             subject,
@@ -36,6 +29,13 @@ pub(super) fn judge_validity(subject: String, certificate: &CertificateFacts, no
         );
     } else {
         findings.ok(subject, format!("valid for {}", Counted(days, "day")));
+    }
+}
+
+/// Judges whether the other side may object to a certificate that is presented as one's own.
+pub(super) fn judge_fitness(path: &Path, certificate: &CertificateFacts, findings: &mut Findings) {
+    if let Some(Explanation { found, cure }) = certificate.unfit() {
+        findings.warning(format!("certificate {}", path.display()), found, cure.unwrap_or_default());
     }
 }
 
@@ -88,6 +88,8 @@ mod tests {
             names: names.iter().map(ToString::to_string).collect(),
             not_before: 100 * DAY,
             not_after: 200 * DAY,
+            version: 3,
+            is_authority: false,
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::certificate_chain::{judge_chain, judge_dates, judge_host};
+use super::certificate_chain::{judge_chain, judge_dates, judge_fitness, judge_host};
 use super::environment::Environment;
 use super::finding::Findings;
 use super::listeners::host;
@@ -17,9 +17,10 @@ pub(super) async fn check(environment: &Environment, findings: &mut Findings) {
     for listener in config.listen.iter().filter(|listener| listener.tls.is_some()) {
         check_listener(environment, listener, now, findings).await;
     }
-    for path in other_certificates(config) {
+    for (path, is_own) in other_certificates(config) {
         if let Some(certificates) = read(&path, findings).await {
             certificates.iter().for_each(|certificate| judge_dates(&path, certificate, now, findings));
+            certificates.iter().take(usize::from(is_own)).for_each(|leaf| judge_fitness(&path, leaf, findings));
         }
     }
 }
@@ -31,6 +32,7 @@ async fn check_listener(environment: &Environment, listener: &Listener, now: i64
         let Some(chain) = read(&files.chain, findings).await else { continue };
         chain.iter().for_each(|certificate| judge_dates(&files.chain, certificate, now, findings));
         judge_chain(&files.chain, &chain, findings);
+        judge_fitness(&files.chain, &chain[0], findings);
         judge_reload(environment, &files.chain, &chain[0], findings);
         leaves.extend(chain.into_iter().next());
     }
@@ -66,15 +68,16 @@ fn judge_presented(path: &Path, leaf: &CertificateFacts, presented: f64, finding
     }
 }
 
-/// Files of the certificates that are not a listener's own: authorities, and certificates by which the
+/// Files of the certificates that are not a listener's own: authorities, and, marked, certificates by which the
 /// gateway is a client.
-fn other_certificates(config: &Config) -> Vec<PathBuf> {
+fn other_certificates(config: &Config) -> Vec<(PathBuf, bool)> {
     let client_ca =
         config.listen.iter().filter_map(|listener| Some(listener.tls.as_ref()?.client_auth.as_ref()?.ca.clone()));
-    let of_client = |client: &ClientSettings| {
-        client.ca.clone().into_iter().chain(client.identity.as_ref().map(|files| files.chain.clone()))
-    };
-    let mut paths: Vec<PathBuf> = client_ca.chain(config.outbound_tls().into_iter().flat_map(of_client)).collect();
+    let outbound = config.outbound_tls();
+    let authorities = client_ca.chain(outbound.iter().filter_map(|client| client.ca.clone()));
+    let own = outbound.iter().filter_map(|ClientSettings { identity, .. }| Some(identity.as_ref()?.chain.clone()));
+    let mut paths: Vec<(PathBuf, bool)> =
+        authorities.map(|path| (path, false)).chain(own.map(|path| (path, true))).collect();
     paths.sort_unstable();
     paths.dedup();
     paths
@@ -106,6 +109,8 @@ mod tests {
             names: vec![text("a.test")],
             not_before: 0,
             not_after: 2_000_000_000,
+            version: 3,
+            is_authority: false,
         };
         let judged = |presented| {
             let mut findings = Findings::new("certificates");

@@ -36,11 +36,7 @@ pub(super) enum ExchangeError {
     TimedOut,
 }
 
-/// An error with its causes.
-pub(super) fn in_full(error: &(dyn std::error::Error + 'static)) -> String {
-    let causes = std::iter::successors(error.source(), |cause| cause.source());
-    causes.fold(error.to_string(), |text, cause| format!("{text}: {cause}"))
-}
+pub(super) use platform::outbound::delivery::in_full;
 
 /// Sends a GET over HTTP/1.1, and reads the response.
 pub(super) async fn get<S>(stream: S, authority: &str, target: &str) -> Result<(StatusCode, Bytes), ExchangeError>

@@ -2,12 +2,12 @@
 //! only the gateway may.
 
 use std::error::Error;
-use std::io;
 
 use http::StatusCode;
 
 use super::client::in_full;
 use super::finding::Findings;
+use platform::tls::{self, Explanation};
 
 /// Place of an endpoint, as seen from here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,7 +28,7 @@ pub(super) enum Answer {
     /// It refused the TLS connection: it requires a client certificate.
     CertificateRequired,
     /// Its certificate is not one that the gateway trusts.
-    Untrusted(String),
+    Untrusted(Explanation),
     /// The connection was opened, and no response came.
     NoResponse(String),
     /// No connection.
@@ -38,20 +38,14 @@ pub(super) enum Answer {
 impl Answer {
     /// The answer that an error of the exchange shows.
     pub(super) fn of_error(error: &(dyn Error + 'static)) -> Self {
-        match find_tls_error(error) {
+        match tls::find_error(error) {
             Some(rustls::Error::AlertReceived(_)) => Self::CertificateRequired,
             Some(error @ (rustls::Error::InvalidCertificate(_) | rustls::Error::NoCertificatesPresented)) => {
-                Self::Untrusted(error.to_string())
+                Self::Untrusted(tls::explain(error))
             }
             _ => Self::NoResponse(in_full(error)),
         }
     }
-}
-
-/// The error of TLS among the causes of an error. The error of a socket holds it, and does not name it as its source.
-fn find_tls_error<'a>(error: &'a (dyn Error + 'static)) -> Option<&'a rustls::Error> {
-    let inner = error.downcast_ref::<io::Error>().and_then(io::Error::get_ref);
-    inner.and_then(|inner| inner.downcast_ref()).or_else(|| find_tls_error(error.source()?))
 }
 
 /// Judges the answer. `is_gateway` is true on a machine on which the gateway runs.
@@ -65,12 +59,9 @@ pub(super) fn judge(subject: &str, place: Place, answer: &Answer, is_gateway: bo
             let advice = "see the log of the upstream; check `protocol` and the scheme of the endpoint";
             findings.warning(subject, format!("does not answer: {error}"), advice);
         }
-        (Answer::Untrusted(error), _) => {
-            findings.error(
-                subject,
-                format!("its certificate is not trusted: {error}"),
-                "correct tls.ca, or its certificate",
-            );
+        (Answer::Untrusted(Explanation { found, cure }), _) => {
+            let advice = cure.unwrap_or("correct tls.ca, or its certificate");
+            findings.error(subject, format!("its certificate is not trusted: {found}"), advice);
         }
         (Answer::CertificateRequired, _) => findings.ok(subject, "requires a client certificate"),
         (Answer::Status(_), Place::Socket) => findings.ok(subject, "a socket of this machine, protected by its mode"),
@@ -101,6 +92,8 @@ fn judge_open(subject: &str, status: StatusCode, is_gateway: bool, findings: &mu
 
 #[cfg(test)]
 mod tests {
+    use std::io;
+
     use super::super::client::ExchangeError;
     use super::super::finding::Severity;
     use super::*;
@@ -113,7 +106,7 @@ mod tests {
             (Place::Network, status(401), true, Severity::Warning),
             (Place::Network, status(200), false, Severity::Error),
             (Place::Network, Answer::CertificateRequired, false, Severity::Ok),
-            (Place::Network, Answer::Untrusted("x".into()), true, Severity::Error),
+            (Place::Network, Answer::Untrusted("x".to_owned().into()), true, Severity::Error),
             (Place::Network, Answer::NoResponse("x".into()), true, Severity::Warning),
             (Place::Network, Answer::Unreachable("x".into()), true, Severity::Warning),
             (Place::ThisMachine, status(200), true, Severity::Note),

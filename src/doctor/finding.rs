@@ -31,6 +31,14 @@ pub struct Finding {
     pub advice: Option<String>,
 }
 
+impl Finding {
+    /// The finding as one sentence.
+    pub(super) fn sentence(&self) -> String {
+        let advice = self.advice.as_ref().map(|advice| format!("; {advice}")).unwrap_or_default();
+        format!("{}: {}{advice}", self.subject, self.found)
+    }
+}
+
 /// Collects the findings of one check.
 #[derive(Debug)]
 pub(super) struct Findings {

@@ -4,6 +4,7 @@
 //!   looked at, its state, and the change to make.
 //! - Checks only read: files, `/proc`, the admin interfaces of the gateway, Redis' settings, and one request without
 //!   credentials to each endpoint of the upstreams.
+//! - A gateway makes those of itself that ask no other server at its start, and logs what they find: [`warnings`].
 //! - Each check has a time-out: one that hangs is a finding, and the others go on.
 
 mod finding;
@@ -29,10 +30,12 @@ mod listeners;
 mod decisions;
 mod files;
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::config::Config;
 use platform::settings::WithUnit;
 
 use environment::Environment;
@@ -89,6 +92,9 @@ impl Check {
         Self::Files,
     ];
 
+    /// Checks that ask no other server: those that a gateway makes of itself at its start.
+    pub const OF_START: [Self; 5] = [Self::Process, Self::Disk, Self::Certificates, Self::Listeners, Self::Files];
+
     /// Name of the check, in findings and on the command line.
     pub fn name(self) -> &'static str {
         match self {
@@ -127,7 +133,7 @@ impl Check {
 
 /// Runs checks one after another, and calls `begin` before each. A configuration file with errors is the only finding
 /// then: every other check needs it.
-pub async fn examine(file: &Path, checks: &[Check], mut begin: impl FnMut(Check)) -> Vec<Finding> {
+pub async fn examine(file: &Path, checks: &[Check], begin: impl FnMut(Check)) -> Vec<Finding> {
     let environment = match Environment::collect(file).await {
         Ok(environment) => Arc::new(environment),
         Err(invalid) => {
@@ -136,11 +142,30 @@ pub async fn examine(file: &Path, checks: &[Check], mut begin: impl FnMut(Check)
             return findings.into_list();
         }
     };
+    run(&environment, checks, begin).await
+}
+
+/// The warnings and errors that checks of a configuration find, each a sentence, for `check`, and for the log of a
+/// gateway that starts or reloads it. `is_own`: this is the process of that gateway.
+///
+/// # Errors
+/// The operating system refuses a runtime.
+pub fn warnings(config: &Config, checks: &[Check], is_own: bool) -> io::Result<Vec<String>> {
+    let environment = Arc::new(Environment::of_config(config.clone(), is_own));
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
+    let findings = runtime.block_on(run(&environment, checks, |_| {}));
+    // A reader of a file system that hangs must not keep the caller from going on.
+    runtime.shutdown_background();
+    let problems = findings.into_iter().filter(|finding| finding.severity >= Severity::Warning);
+    Ok(problems.map(|finding| finding.sentence()).collect())
+}
+
+async fn run(environment: &Arc<Environment>, checks: &[Check], mut begin: impl FnMut(Check)) -> Vec<Finding> {
     let mut all = Vec::new();
     for check in checks {
         begin(*check);
         let mut findings = Findings::new(check.name());
-        if tokio::time::timeout(CHECK_TIMEOUT, check.run(&environment, &mut findings)).await.is_err() {
+        if tokio::time::timeout(CHECK_TIMEOUT, check.run(environment, &mut findings)).await.is_err() {
             let found = format!("the check did not end within {}", WithUnit::Duration(CHECK_TIMEOUT));
             findings.error(check.name(), found, "look for a file system or a server that does not respond");
         }

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use rustix::process::Resource;
+
 use super::environment::Environment;
 use super::finding::Findings;
 use super::proc_files::{OpenFiles, parse_open_files_limit};
@@ -9,8 +11,14 @@ use super::proc_files::{OpenFiles, parse_open_files_limit};
 /// Files beside those of connections: listeners, the journal, the state, connections to Redis, certificates.
 const OTHER_FILES: u64 = 256;
 
-/// Checks the process behind the admin socket.
+/// Checks the process behind the admin socket, or this one.
 pub(super) fn check(environment: &Environment, findings: &mut Findings) {
+    let max_connections = environment.config.max_connections as u64;
+    if environment.is_own {
+        judge_user(rustix::process::geteuid().as_raw(), findings);
+        let limit = rustix::process::getrlimit(Resource::Nofile).current;
+        return judge_open_files(OpenFiles { limit, open: None }, max_connections, findings);
+    }
     let Ok(gateway) = &environment.gateway else { return };
     judge_user(gateway.uid, findings);
     let files = gateway.pid.and_then(read_open_files).or_else(|| {
@@ -20,7 +28,7 @@ pub(super) fn check(environment: &Environment, findings: &mut Findings) {
         Some(OpenFiles { limit: Some(number("process_max_fds")?), open: number("process_open_fds") })
     });
     match files {
-        Some(files) => judge_open_files(files, environment.config.max_connections as u64, findings),
+        Some(files) => judge_open_files(files, max_connections, findings),
         None => findings.note("limit of open files", "cannot be read", "run this command on the gateway's machine"),
     }
 }
@@ -38,7 +46,8 @@ fn judge_open_files(files: OpenFiles, max_connections: u64, findings: &mut Findi
     let needed = max_connections * 2 + OTHER_FILES;
     let found = format!("{limit}, with http.max_connections: {max_connections}");
     let advice = format!(
-        "set it to {needed} or more (LimitNOFILE= in the unit, ulimit -n), or lower http.max_connections to {}",
+        "raise the hard limit to {needed} or more (LimitNOFILE= in the unit, ulimit -Hn, --ulimit nofile=), or lower \
+         http.max_connections to {}",
         limit.saturating_sub(OTHER_FILES) / 2
     );
     if limit <= max_connections {

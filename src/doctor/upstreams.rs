@@ -14,7 +14,7 @@ use super::exposure::{Answer, Place, judge};
 use super::finding::Findings;
 use crate::config::{Config, Upstream};
 use edge::forward::HostPolicy;
-use platform::tls::{CertificateFacts, ClientSettings, ClientTls};
+use platform::tls::{self, CertificateFacts, ClientSettings, ClientTls};
 use upstream::{Address, Endpoint, HealthKind, Protocol};
 
 /// Endpoints of one upstream that are probed: the others are most likely like them.
@@ -119,7 +119,7 @@ impl Probe<'_> {
             Ok(tls) => tls.connector(),
             Err(error) => return (Answer::Unreachable(error.in_full()), None),
         };
-        match timeout(TIMEOUT, connector.connect(name.clone(), stream)).await {
+        match timeout(TIMEOUT, tls::connect(&connector, name.clone(), stream)).await {
             Ok(Ok(stream)) => {
                 let leaf = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
                 let leaf = leaf.and_then(|leaf| CertificateFacts::from_der(leaf));

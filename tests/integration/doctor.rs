@@ -272,7 +272,10 @@ fn doctor_finds_misconfigured_files() {
         examined.items.iter().find(of_file).unwrap_or_else(|| panic!("no {name} in {:#?}", examined.items))
     };
     assert_eq!([dates("chain.pem"), dates("ca.pem")].map(|dates| &dates["severity"]), ["ok", "ok"]);
-    assert_eq!([&dates("client.pem")["severity"], &dates("client.pem")["found"]], ["error", "expired"]);
+    assert_eq!(
+        [&dates("client.pem")["severity"], &dates("client.pem")["found"]],
+        ["error", "expired at 2026-01-01T00:00:00Z"]
+    );
     assert_eq!(examined.severity("sinks", "sink `otlp`"), "warning");
     assert_eq!(examined.severity("certificates", "names of listener 0.0.0.0:0"), "error");
     assert_eq!(examined.severity("listeners", "origin of the dashboard"), "warning");

@@ -17,6 +17,7 @@ use super::server_info::Unsuitable;
 use super::settings::{Address, Login};
 use super::shared::ClientShared;
 use platform::settings::WithUnit;
+use platform::tls;
 
 /// Time-out of each step of connecting. No request waits for it, and a link that is down tries again and again: long
 /// enough for a loaded server, short enough to notice soon that it came back.
@@ -132,7 +133,7 @@ pub(super) async fn dial(
             Some(tls) => {
                 let name = ServerName::try_from(address.host.clone());
                 let name = name.map_err(|_| ConnectError::Host(address.host.clone()))?;
-                log_in(login, database, tls.connect(name, stream).await.map_err(io_error)?).await
+                log_in(login, database, tls::connect(tls, name, stream).await.map_err(io_error)?).await
             }
         }
     };

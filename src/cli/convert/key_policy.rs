@@ -1,6 +1,7 @@
 //! Policy of a key of the file: what other gateways have of expiry, tags and disabled keys.
 
 use super::consumer::{Key, Place};
+use super::placeholder;
 use super::report::Report;
 use domain::clock::Micros;
 use domain::key::policy::{Disabled, DisabledBy, KeyPolicy};
@@ -26,6 +27,9 @@ impl Key {
 
     /// Adds a tag, or reports that keygate has no such one.
     pub(super) fn add_tag(&mut self, place: Place, name: &str, value: &str, report: &mut Report) {
+        if let Some(flaw) = placeholder::flaw(name).or_else(|| placeholder::flaw(value)) {
+            return report.error(&place, flaw);
+        }
         let before = self.policy.clone();
         self.policy_mut().tags.insert(name.to_owned(), value.to_owned());
         if let Err(error) = self.policy_mut().validate() {

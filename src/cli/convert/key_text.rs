@@ -4,12 +4,16 @@ use data_encoding::BASE64;
 
 use super::consumer::{Key, Place};
 use super::field::Field;
+use super::placeholder;
 use super::report::Report;
 use ::control::management;
 use domain::key::{self, KeyDigest};
 use domain::management_token;
 
-/// Hashes the text of a key, unless it is a reference or encrypted, which `flaw` finds.
+/// Characters of a key below which it may be guessed.
+pub(super) const MIN_LENGTH: usize = 16;
+
+/// Hashes the text of a key, unless it is a reference or encrypted, which `flaw` finds, or a placeholder.
 pub(super) fn digest(
     field: &Field<'_>,
     flaw: impl Fn(&str) -> Option<&'static str>,
@@ -20,9 +24,13 @@ pub(super) fn digest(
         report.error(&place, "is no text");
         return None;
     };
-    if let Some(flaw) = flaw(text).or_else(|| not_presentable(text.as_bytes())) {
+    let flaw = flaw(text).or_else(|| placeholder::flaw(text)).or_else(|| not_presentable(text.as_bytes()));
+    if let Some(flaw) = flaw {
         report.error(&place, flaw);
         return None;
+    }
+    if text.len() < MIN_LENGTH {
+        report.warn_short_key(&place);
     }
     checked(&place, KeyDigest::of(text.as_bytes()), report)
 }
@@ -30,6 +38,10 @@ pub(super) fn digest(
 /// Decodes a digest: base64 of SHA-256, with its padding.
 pub(super) fn decoded_digest(field: &Field<'_>, report: &mut Report) -> Option<KeyDigest> {
     let place = field.place();
+    if let Some(flaw) = field.text().and_then(placeholder::flaw) {
+        report.error(&place, flaw);
+        return None;
+    }
     let bytes = field.text().and_then(|text| BASE64.decode(text.as_bytes()).ok());
     let Some(bytes) = bytes.and_then(|bytes| <[u8; 32]>::try_from(bytes).ok()) else {
         report.error(

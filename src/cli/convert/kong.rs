@@ -11,6 +11,7 @@ use super::consumer::{Consumer, Key, Limit, Named, Scope};
 use super::field::Field;
 use super::key_text;
 use super::limit;
+use super::placeholder;
 use super::report::Report;
 use super::source::{Options, Reader};
 use domain::quota::Quota;
@@ -221,8 +222,8 @@ fn reference_flaw(text: &str) -> Option<&'static str> {
     if text.starts_with("{vault://") {
         return Some("is a reference to a vault; write the key itself");
     }
-    if text.starts_with("${{") || text.starts_with("${env") {
-        return Some("is a variable of decK; write the key itself, as `deck file render --populate-env-vars` does");
+    if text.contains("${{") || text.starts_with("${env") {
+        return Some(placeholder::OF_DECK);
     }
     text.starts_with("$ke$").then_some(ENCRYPTED)
 }
@@ -339,7 +340,7 @@ mod tests {
         for reference in ["{vault://env/key}", "${{ env \"DECK_KEY\" }}", "$ke$1$-abc"] {
             assert!(reference_flaw(reference).is_some(), "{reference}");
         }
-        for key in ["my-key", "{vault}", "$key", "$ke", "vault://env/key"] {
+        for key in ["my-key", "{vault}", "$ke", "vault://env/key"] {
             assert!(reference_flaw(key).is_none(), "{key}");
         }
     }

@@ -13,6 +13,7 @@ mod unkey;
 mod users;
 mod limit;
 mod key_text;
+mod placeholder;
 mod key_policy;
 mod consumer;
 mod field;

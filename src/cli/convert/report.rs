@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::fmt::{self, Display};
 
 use super::consumer::Place;
+use super::key_text;
 use domain::counted::Counted;
 
 /// Errors that are kept to be shown.
@@ -22,6 +23,11 @@ pub(super) struct Report {
     errors: Vec<(Place, String)>,
     more_errors: usize,
     left: HashMap<String, Left>,
+    /// Users whose addresses got a suffix.
+    renamed: Vec<(Place, String)>,
+    more_renamed: usize,
+    /// Keys that may be guessed, with the line of the first.
+    short_keys: Option<(usize, usize)>,
 }
 
 /// Values that are left for one reason.
@@ -57,6 +63,21 @@ impl Report {
         }
     }
 
+    /// Reports that two consumers made one address, and what the later one has.
+    pub(super) fn rename(&mut self, place: &Place, what: impl Display) {
+        if self.renamed.len() < MAX_ERRORS {
+            self.renamed.push((place.clone(), what.to_string()));
+        } else {
+            self.more_renamed += 1;
+        }
+    }
+
+    /// Counts a key that may be guessed.
+    pub(super) fn warn_short_key(&mut self, place: &Place) {
+        let (count, first) = self.short_keys.unwrap_or((0, usize::MAX));
+        self.short_keys = Some((count + 1, first.min(place.at.line)));
+    }
+
     /// Number of errors.
     pub(super) fn errors(&self) -> usize {
         self.errors.len() + self.more_errors
@@ -67,7 +88,7 @@ impl Report {
         self.left.values().map(|left| left.count).sum()
     }
 
-    /// The findings of a file, one a line: its errors, or when it has none, what is left.
+    /// The findings of a file, one a line: its errors, or when it has none, what is left, and warnings.
     pub(super) fn lines(&self, file: &str) -> Vec<String> {
         let line = |place: &Place, what: &dyn Display| {
             format!("{file}:{}:{}: {}: {what}", place.at.line, place.at.column, place.path)
@@ -86,6 +107,23 @@ impl Report {
             if *count > places.len() {
                 lines.push(format!("{file}: and {} more of these: {why}", count - places.len()));
             }
+        }
+        lines.extend(self.warnings(file, line));
+        lines
+    }
+
+    fn warnings(&self, file: &str, line: impl Fn(&Place, &dyn Display) -> String) -> Vec<String> {
+        let mut lines: Vec<String> = self.renamed.iter().map(|(place, what)| line(place, what)).collect();
+        if self.more_renamed > 0 {
+            lines.push(format!("{file}: and {} more users with a suffix", self.more_renamed));
+        }
+        if let Some((count, first)) = self.short_keys {
+            lines.push(format!(
+                "{file}: warning: {} of fewer than {} characters may be guessed, the first in line {first}; rotate \
+                 them after the move",
+                Counted(count, "key"),
+                key_text::MIN_LENGTH
+            ));
         }
         lines
     }

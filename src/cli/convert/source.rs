@@ -4,6 +4,7 @@ use super::apisix::{self, Apisix};
 use super::consumer::{Consumer, Place};
 use super::field::Field;
 use super::kong::{self, Kong};
+use super::placeholder;
 use super::report::Report;
 use super::unkey::{self, Unkey};
 use domain::clock::Micros;
@@ -93,7 +94,9 @@ impl Source {
         match read_lists(text, |path| self.treat(path), take) {
             Ok(()) => reader.finish(report),
             Err((at, what)) => {
-                report.error(&Place { at, path: "syntax".into() }, what);
+                let line = text.lines().nth(at.line.saturating_sub(1)).unwrap_or_default();
+                let advice = placeholder::advice(line).map(|advice| format!("; {advice}")).unwrap_or_default();
+                report.error(&Place { at, path: "syntax".into() }, format_args!("{what}{advice}"));
                 Vec::new()
             }
         }

@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 use super::consumer::{Consumer, Key, Limit, Named, Place, Scope};
+use super::placeholder;
 use super::report::Report;
 use ::control::management::ADMIN;
 use domain::identity::Permission;
@@ -51,22 +52,56 @@ pub(super) struct UserKey {
 /// Makes the users of all consumers.
 pub(super) fn users(consumers: Vec<Consumer>, mapping: Mapping, report: &mut Report) -> Vec<User> {
     let digests = digests(&consumers, report);
-    let mut emails: HashMap<String, usize> = HashMap::with_capacity(consumers.len());
+    let mut first_users: HashMap<String, FirstUser> = HashMap::with_capacity(consumers.len());
     let mut users = Vec::with_capacity(consumers.len());
+    let mut later = Vec::new();
     for consumer in consumers {
         let line = consumer.place.at.line;
+        let name = consumer.username.as_ref().or(consumer.custom_id.as_ref()).map(|name| name.text.clone());
         let Some((place, user)) = user(consumer, mapping, &digests, report) else { continue };
-        match emails.entry(user.email.clone()) {
-            Entry::Occupied(first) => {
-                report.error(&place, format_args!("is the same user as in line {}; remove one", first.get()));
+        match first_users.entry(user.email.clone()) {
+            Entry::Occupied(first) if first.get().name == name => {
+                report.error(&place, format_args!("is the same user as in line {}; remove one", first.get().line));
             }
-            Entry::Vacant(vacant) => {
-                vacant.insert(line);
-                users.push(user);
-            }
+            Entry::Occupied(first) => later.push((users.len(), place, first.get().line)),
+            Entry::Vacant(vacant) => _ = vacant.insert(FirstUser { line, name, suffix: 2 }),
         }
+        users.push(user);
+    }
+    // All addresses without a suffix are known now, so that none with one is another consumer's.
+    for (index, place, line) in later {
+        let email = free_email(&users[index].email, &mut first_users);
+        if names::validate_email(&email).is_err() {
+            report.error(&place, format_args!("makes the address of the user in line {line}; give it another name"));
+            continue;
+        }
+        report.rename(&place, format_args!("makes the address of the user in line {line}; this one is {email}"));
+        users[index].email = email;
     }
     users
+}
+
+/// The first consumer with an address.
+struct FirstUser {
+    line: usize,
+    name: Option<Box<str>>,
+    /// Suffix of the next consumer that makes the same address.
+    suffix: usize,
+}
+
+/// An address that no consumer has, made of one that is taken. Nobody can sign in with it, whatever the taken one is.
+fn free_email(taken: &str, first_users: &mut HashMap<String, FirstUser>) -> String {
+    let suffix_domain = format!("@{DOMAIN}");
+    let local = taken.strip_suffix(&suffix_domain).map_or_else(|| local_part(taken), Cow::from);
+    loop {
+        let first = first_users.get_mut(taken).expect("the address is taken");
+        let email = format!("{local}-{}{suffix_domain}", first.suffix);
+        first.suffix += 1;
+        if !first_users.contains_key(&email) {
+            first_users.insert(email.clone(), FirstUser { line: 0, name: None, suffix: 2 });
+            return email;
+        }
+    }
 }
 
 /// The digests of all keys. Reports those that are there twice.
@@ -111,6 +146,10 @@ fn user(
     let permissions = permissions(&groups, mapping, report);
     let shown = keys.iter().filter_map(|key| key.name.as_ref()).chain([name, source]);
     for shown in shown.chain(groups.iter().filter(|_| mapping.permissions_from_groups)) {
+        if let Some(flaw) = placeholder::flaw(&shown.text) {
+            report.error(&shown.place, flaw);
+            return None;
+        }
         if digests.contains(&KeyDigest::of(shown.text.as_bytes())) {
             report.error(&shown.place, "is a key itself, and would be shown; give it another name");
             return None;

@@ -11,6 +11,7 @@ mod keys;
 mod offline_keys;
 mod permissions;
 mod policy;
+mod secret_output;
 mod services;
 mod usage;
 

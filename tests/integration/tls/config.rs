@@ -88,8 +88,8 @@ client_certificates: sometimes
 minimum: 1.1
 ticket_key: short";
     let expected = "\
-x.yaml:5:11: listen[0].tls.certificates[0]: a.pem and b.key cannot be used together; \
-the first certificate must be the key's: keys may not be consistent: KeyMismatch
+x.yaml:5:11: listen[0].tls.certificates[0]: a.pem and b.key do not belong together: \
+the key is not that of the first certificate; name its key, and put the certificate before those that certify it
 x.yaml:7:11: listen[0].tls.certificates[2]: none.pem cannot be read: No such file or directory (os error 2)
 x.yaml:8:11: listen[0].tls.certificates[3]: empty has no private key in it; it must be PEM, and not encrypted
 x.yaml:9:11: listen[0].tls.certificates[4].key: is missing; it has no default
@@ -140,7 +140,7 @@ fn problems_of_the_upstream_have_line_and_column() {
         ),
         (
             "  endpoints: ['https://b:1']\n  tls: { certificate: a.pem, key: b.key }\n",
-            "5:8: upstream.tls: a.pem and b.key cannot be used together",
+            "5:8: upstream.tls: a.pem and b.key do not belong together",
         ),
         ("  endpoints: ['https://b:1']\n  tls: { ca: empty }\n", "5:8: upstream.tls: empty has no certificate in it"),
         ("  endpoints: ['https://b:1']\n  tls: { ca: none }\n", "5:14: upstream.tls.ca: none cannot be read"),

@@ -37,8 +37,8 @@ fn mismatched_or_invalid_files_are_refused_by_name() {
     let (missing, endless) = (dir.path().join("missing"), Path::new("/dev/zero").to_owned());
     let shown = |path: &Path| path.display().to_string();
     for (chain, key, what) in [
-        (&good.chain, &other.key, format!("{} and {} cannot be used together", shown(&good.chain), shown(&other.key))),
-        (&good.chain, &not_a_key, format!("{} and {} cannot be used", shown(&good.chain), shown(&not_a_key))),
+        (&good.chain, &other.key, format!("{} and {} do not belong together", shown(&good.chain), shown(&other.key))),
+        (&good.chain, &not_a_key, format!("{} holds a private key that cannot be used", shown(&not_a_key))),
         (&empty, &good.key, format!("{} has no certificate", shown(&empty))),
         (&good.chain, &empty, format!("{} has no private key", shown(&empty))),
         (&good.chain, &good.chain, format!("{} has no private key", shown(&good.chain))),

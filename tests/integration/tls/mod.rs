@@ -9,6 +9,7 @@ mod versions;
 mod clients;
 mod tickets;
 mod files;
+mod flaws;
 
 // The whole gateway, from its clients' and its upstream's side.
 mod client;

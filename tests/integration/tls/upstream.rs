@@ -23,13 +23,13 @@ struct Received {
 }
 
 /// An upstream with TLS that answers everything with 200, and closes the connection after a request for `/close`.
-struct TlsUpstream {
-    address: SocketAddr,
+pub(super) struct TlsUpstream {
+    pub(super) address: SocketAddr,
     received: Arc<Mutex<Vec<Received>>>,
 }
 
 impl TlsUpstream {
-    fn start(settings: &ServerSettings) -> Self {
+    pub(super) fn start(settings: &ServerSettings) -> Self {
         let config = Arc::clone(ServerTls::open(settings).unwrap().acceptor().config());
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();

@@ -7,6 +7,7 @@ use super::invalid_response::{
     ErrorDescription, InvalidAuthorizationResponse, InvalidProviderResponse, ProviderEndpoint,
 };
 use super::settings::InvalidIssuer;
+use platform::outbound::delivery;
 use platform::tls;
 
 /// Reason why a sign-in failed, or could not begin.
@@ -167,8 +168,7 @@ impl Error {
 
     /// The error and its causes, on one line.
     pub fn in_full(&self) -> String {
-        let causes = std::iter::successors(std::error::Error::source(self), |cause| (*cause).source());
-        causes.fold(self.to_string(), |text, cause| format!("{text}: {cause}"))
+        delivery::in_full(self)
     }
 
     /// Returns whether the verification may succeed with a newer key set: the provider may have rotated its keys.

@@ -9,7 +9,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 
-use crate::tls::ClientTls;
+use crate::tls::{self, ClientTls};
 
 /// Time-out of a connection to one address, so that one that does not answer leaves time for the next.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
@@ -62,9 +62,9 @@ impl Server {
     /// [`ServerError`].
     pub async fn connect(&self) -> Result<Box<dyn OutboundStream>, ServerError> {
         let stream = connect(&self.host, self.port).await?;
-        let Some(tls) = &self.tls else { return Ok(Box::new(stream)) };
+        let Some(client) = &self.tls else { return Ok(Box::new(stream)) };
         let name = ServerName::try_from(self.host.clone())?;
-        let stream = tls.connector().connect(name, stream).await;
+        let stream = tls::connect(&client.connector(), name, stream).await;
         Ok(Box::new(stream.map_err(ServerError::Handshake)?))
     }
 }

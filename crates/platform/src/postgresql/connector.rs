@@ -89,7 +89,7 @@ impl Connector {
         let timed_out = |_| Error::Timeout { server: self.server(), within: CONNECT_WITHIN };
         let connected = tokio::time::timeout(CONNECT_WITHIN, self.establish(&config)).await.map_err(timed_out)?;
         // The task ends when the client is dropped.
-        let (client, _task) = connected.map_err(|source| Error::Connect { server: self.server(), source })?;
+        let (client, _task) = connected.map_err(|source| Error::of_connect(self.server(), source))?;
         self.check_server(&client).await?;
         Ok(client)
     }

@@ -2,6 +2,8 @@
 
 use tokio_postgres::error::SqlState;
 
+use crate::tls::{Explanation, explain, find_error};
+
 /// A connection could not be made, or a statement failed.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
@@ -24,6 +26,14 @@ pub enum Error {
         /// The reason.
         #[source]
         source: tokio_postgres::Error,
+    },
+    /// The TLS handshake with the server failed.
+    #[error("no TLS with PostgreSQL at {server}: {explanation}")]
+    Handshake {
+        /// Hosts and database.
+        server: String,
+        /// The flaw.
+        explanation: Explanation,
     },
     /// The server is older than what the statements need.
     #[error("PostgreSQL at {server} is version {version}; version 15 or newer is needed")]
@@ -60,12 +70,20 @@ pub enum Error {
 }
 
 impl Error {
+    /// The error of a connection that could not be made.
+    pub(super) fn of_connect(server: String, source: tokio_postgres::Error) -> Self {
+        match find_error(&source) {
+            Some(error) => Self::Handshake { server, explanation: explain(error) },
+            None => Self::Connect { server, source },
+        }
+    }
+
     /// True when a new attempt cannot succeed before an operator has changed something: files, versions, the login.
     pub fn is_permanent(&self) -> bool {
         match self {
             Self::Tls(_) | Self::TooOld { .. } | Self::Encoding { .. } | Self::NewerSchema { .. } => true,
             Self::Connect { source, .. } => is_rejected_login(source),
-            Self::Timeout { .. } | Self::Statement(_) => false,
+            Self::Handshake { .. } | Self::Timeout { .. } | Self::Statement(_) => false,
         }
     }
 

@@ -5,7 +5,9 @@ use std::path::Path;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
+use super::certificate::Validity;
 use super::error::Error;
+use super::explanation::{Explanation, NO_AUTHORITY, VERSION_3};
 use super::files::FileContents;
 
 /// Facts of one certificate.
@@ -23,6 +25,10 @@ pub struct CertificateFacts {
     pub not_before: i64,
     /// Last second of its validity, Unix time.
     pub not_after: i64,
+    /// Version of X.509, 1 to 3.
+    pub version: u32,
+    /// True when it is an authority's.
+    pub is_authority: bool,
 }
 
 impl CertificateFacts {
@@ -31,7 +37,7 @@ impl CertificateFacts {
     /// # Errors
     /// [`Error`] when the file cannot be read, or has another content.
     pub fn read(path: &Path) -> Result<Vec<Self>, Error> {
-        let malformed = |source| Error::Malformed { path: path.to_owned(), source };
+        let malformed = |_| Error::Malformed(path.to_owned());
         let certificates = FileContents::read([path]).certificates(path)?;
         certificates.iter().map(|der| Self::parse(der).map_err(malformed)).collect()
     }
@@ -61,7 +67,24 @@ impl CertificateFacts {
             uris: uris.collect(),
             not_before: certificate.validity().not_before.timestamp(),
             not_after: certificate.validity().not_after.timestamp(),
+            version: certificate.version().0 + 1,
+            is_authority: certificate.is_ca(),
         })
+    }
+
+    /// The flaw of its dates at a Unix time in seconds.
+    pub fn outdated(&self, now: i64) -> Option<Explanation> {
+        Validity { not_before: self.not_before, not_after: self.not_after }.flaw(now)
+    }
+
+    /// The flaw to which the other side may object when the certificate is presented as one's own: its version, or that
+    /// it is an authority's.
+    pub fn unfit(&self) -> Option<Explanation> {
+        if self.version < 3 {
+            return Some(Explanation::new(format!("of version {}, which is refused", self.version), VERSION_3));
+        }
+        let found = "an authority's (CA:TRUE): strict clients, such as those in Rust, refuse it as a server's own";
+        self.is_authority.then(|| Explanation::new(found, NO_AUTHORITY))
     }
 
     /// Returns whether a certificate is valid for a host. A wildcard stands for one label (RFC 6125, section 6.4.3).
@@ -94,6 +117,11 @@ mod tests {
         let facts = CertificateFacts::read(&path).unwrap().remove(0);
         assert_eq!(facts.subject, facts.issuer);
         assert!(facts.not_before < facts.not_after);
+        assert_eq!((facts.version, facts.is_authority, facts.unfit()), (3, false, None));
+        assert_eq!(facts.outdated(facts.not_after), None);
+        let (over, early) = (facts.outdated(facts.not_after + 1), facts.outdated(facts.not_before - 1));
+        assert!(over.is_some_and(|flaw| flaw.found.starts_with("expired at ")));
+        assert!(early.is_some_and(|flaw| flaw.found.starts_with("not valid before ")));
         for (host, expected) in [
             ("api.example.com", true),
             ("Api.Example.com", true),

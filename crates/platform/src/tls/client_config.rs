@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rustls::sign::SingleCertAndKey;
 use rustls::{ClientConfig, RootCertStore};
 
-use super::certificate::{Certificate, CertificateFiles};
+use super::certificate::{Certificate, CertificateFiles, Validity};
 use super::error::Error;
 use super::files::FileContents;
 use super::provider::provider;
@@ -24,8 +24,8 @@ pub struct ClientSettings {
 /// Configuration built of the settings and the contents of their files.
 pub(super) struct BuiltClientConfig {
     pub(super) config: Arc<ClientConfig>,
-    /// The end of our own certificate, Unix time.
-    pub(super) not_after: Option<i64>,
+    /// Validity of our own certificate.
+    pub(super) validity: Option<Validity>,
 }
 
 impl ClientSettings {
@@ -52,7 +52,7 @@ impl ClientSettings {
     /// # Errors
     /// [`Error`] when a file cannot be used.
     pub fn config(&self) -> Result<Arc<ClientConfig>, Error> {
-        Ok(BuiltClientConfig::build(self, &self.read_files(), &[])?.config)
+        Ok(BuiltClientConfig::build(self, &self.read_files(), &[], None)?.config)
     }
 
     pub(super) fn read_files(&self) -> FileContents {
@@ -62,19 +62,27 @@ impl ClientSettings {
 }
 
 impl BuiltClientConfig {
-    /// Builds the configuration of connections that offer these protocols (ALPN).
-    pub(super) fn build(settings: &ClientSettings, files: &FileContents, protocols: &[&[u8]]) -> Result<Self, Error> {
+    /// Builds the configuration of connections that offer these protocols (ALPN). `active` is the one that it replaces.
+    pub(super) fn build(
+        settings: &ClientSettings,
+        files: &FileContents,
+        protocols: &[&[u8]],
+        active: Option<&Self>,
+    ) -> Result<Self, Error> {
         let config = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()?
             .with_root_certificates(load_roots(settings.ca.as_deref(), files)?);
         let own = settings.identity.as_ref().map(|paths| Certificate::load(paths, files)).transpose()?;
-        let not_after = own.as_ref().map(|own| own.not_after);
+        let validity = own.as_ref().map(|own| own.validity);
+        if let Some((validity, paths)) = validity.zip(settings.identity.as_ref()) {
+            validity.check_replacement(active.and_then(|active| active.validity), &paths.chain)?;
+        }
         let mut config = match own {
             Some(own) => config.with_client_cert_resolver(Arc::new(SingleCertAndKey::from(own.key))),
             None => config.with_no_client_auth(),
         };
         config.alpn_protocols = protocols.iter().map(|protocol| protocol.to_vec()).collect();
-        Ok(Self { config: Arc::new(config), not_after })
+        Ok(Self { config: Arc::new(config), validity })
     }
 }
 

@@ -32,7 +32,7 @@ impl ClientTls {
     /// [`Error`] names the file that cannot be used.
     pub fn open(settings: &ClientSettings, protocols: &'static [&'static [u8]]) -> Result<Self, Error> {
         let files = settings.read_files();
-        let built = BuiltClientConfig::build(settings, &files, protocols)?;
+        let built = BuiltClientConfig::build(settings, &files, protocols, None)?;
         let active = Reloadable::new(built, files.fingerprints());
         Ok(Self { settings: settings.clone(), protocols, active })
     }
@@ -44,7 +44,7 @@ impl ClientTls {
 
     /// The end of our own certificate, Unix time; `None` without one.
     pub fn not_after(&self) -> Option<i64> {
-        self.active.load().not_after
+        self.active.load().validity.map(|validity| validity.not_after)
     }
 
     /// Reloads the files, as [`super::ServerTls::reload`] does.
@@ -54,7 +54,7 @@ impl ClientTls {
     pub fn reload(&self) -> Result<Vec<PathBuf>, Error> {
         self.active.reload(
             |_| self.settings.read_files(),
-            |_, files| BuiltClientConfig::build(&self.settings, files, self.protocols),
+            |active, files| BuiltClientConfig::build(&self.settings, files, self.protocols, Some(active)),
         )
     }
 }

@@ -12,6 +12,7 @@ use sha2::{Digest as _, Sha256};
 use zeroize::Zeroizing;
 
 use super::error::Error;
+use super::explanation::explain;
 
 /// Bytes of a file: many times the size of all public authorities together. A device never ends, and is refused.
 const MAX_SIZE: u64 = 4 << 20;
@@ -54,7 +55,8 @@ impl FileContents {
     pub(super) fn authorities(&self, path: &Path) -> Result<RootCertStore, Error> {
         let mut roots = RootCertStore::empty();
         for certificate in self.certificates(path)? {
-            roots.add(certificate).map_err(|source| Error::Authority { path: path.to_owned(), source })?;
+            let unusable = |error| Error::Authority { path: path.to_owned(), explanation: explain(&error) };
+            roots.add(certificate).map_err(unusable)?;
         }
         Ok(roots)
     }

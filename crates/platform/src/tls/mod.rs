@@ -8,7 +8,9 @@
 //! - Early data (0-RTT) is never accepted: it can be replayed, and a request must cost one token, once.
 //! - Servers that we connect to are always verified; no switch turns that off.
 //! - All files are read and checked before a configuration is built of them. While serving they are replaced together,
-//!   or not at all: a key that is not its certificate's, or an empty file, leaves the active configuration as it is.
+//!   or not at all: a key that is not its certificate's, or an empty file, leaves the active configuration as it is. So
+//!   does a certificate that has expired, while the active one has not.
+//! - An error says what is wrong in words, never by an identifier of the library ([`explain`]).
 
 mod server_tls;
 mod client_tls;
@@ -20,6 +22,7 @@ mod certificate;
 mod certificate_facts;
 mod reloadable;
 mod files;
+mod explanation;
 mod error;
 mod provider;
 
@@ -28,5 +31,6 @@ pub use certificate_facts::CertificateFacts;
 pub use client_config::ClientSettings;
 pub use client_tls::ClientTls;
 pub use error::Error;
+pub use explanation::{Explanation, connect, explain, find_error};
 pub use server_config::{ClientAuth, ServerSettings, Version};
 pub use server_tls::{PreparedTls, ServerTls};

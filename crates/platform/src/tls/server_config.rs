@@ -10,7 +10,7 @@ use rustls::version::{TLS12, TLS13};
 use rustls::{CipherSuite, ServerConfig, SupportedProtocolVersion};
 use sha2::{Digest as _, Sha256};
 
-use super::certificate::{Certificate, CertificateExpiry, CertificateFiles};
+use super::certificate::{Certificate, CertificateExpiry, CertificateFiles, Validity};
 use super::error::Error;
 use super::files::FileContents;
 use super::provider::{is_chacha, provider};
@@ -61,6 +61,8 @@ pub(super) struct BuiltServerConfig {
     /// The same, for clients that get the suite that they prefer.
     by_client_order: Arc<ServerConfig>,
     pub(super) expiries: Vec<CertificateExpiry>,
+    /// Validity of the certificates, in the order of the settings.
+    validities: Vec<Validity>,
     /// Digest of the client authentication, see [`digest_policy`].
     policy: [u8; 32],
 }
@@ -106,6 +108,10 @@ impl BuiltServerConfig {
     /// Builds the configuration. `active` is the one that it replaces, whose ticket keys it keeps if it may.
     pub(super) fn build(settings: &ServerSettings, files: &FileContents, active: Option<&Self>) -> Result<Self, Error> {
         let certificates = load_certificates(settings, files)?;
+        for (number, (certificate, paths)) in certificates.iter().zip(&settings.certificates).enumerate() {
+            let replaced = active.and_then(|active| active.validity_of_replaced(number, settings));
+            certificate.validity.check_replacement(replaced, &paths.chain)?;
+        }
         let resolver = CertificateResolver::new(&certificates).ok_or(Error::NoCertificates)?;
         let policy = digest_policy(settings, files)?;
         let builder =
@@ -130,8 +136,19 @@ impl BuiltServerConfig {
             config: Arc::new(config),
             by_client_order,
             expiries: certificates.iter().enumerate().map(expiry).collect(),
+            validities: certificates.iter().map(|certificate| certificate.validity).collect(),
             policy,
         })
+    }
+
+    /// Validity of the certificate that another one replaces: of the same file, or in the same place, if that file is
+    /// named no more.
+    fn validity_of_replaced(&self, number: usize, new: &ServerSettings) -> Option<Validity> {
+        let (old, new) = (&self.settings.certificates, &new.certificates);
+        let is_of = |files: &CertificateFiles| files.chain == new[number].chain;
+        let is_gone = || new.iter().all(|files| old.get(number).is_some_and(|old| old.chain != files.chain));
+        let place = old.iter().position(is_of).or_else(|| is_gone().then_some(number))?;
+        self.validities.get(place).copied()
     }
 
     /// The configuration for a client that offers these suites. The first of them that both have decides: where it is
@@ -158,7 +175,7 @@ fn load_certificates(settings: &ServerSettings, files: &FileContents) -> Result<
 
 fn expiry((number, certificate): (usize, &Certificate)) -> CertificateExpiry {
     let name = certificate.names.first().cloned().unwrap_or_else(|| number.to_string());
-    CertificateExpiry { certificate: name, not_after: certificate.not_after }
+    CertificateExpiry { certificate: name, not_after: certificate.validity.not_after }
 }
 
 /// Digests the client authentication.

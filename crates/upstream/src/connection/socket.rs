@@ -18,7 +18,7 @@ use tokio_rustls::client::TlsStream;
 
 use super::held_writes::HeldWrites;
 use crate::settings::{Address, Endpoint};
-use platform::tls::ClientTls;
+use platform::tls::{self, ClientTls};
 
 /// TLS parameters of connections to one endpoint.
 pub(crate) struct Encryption {
@@ -62,7 +62,7 @@ pub(crate) async fn connect_socket(endpoint: &Endpoint, encryption: Option<&Encr
     };
     stream.set_nodelay(true)?;
     let Some(Encryption { store, name }) = encryption else { return Ok(stream.into()) };
-    Ok(Stream::Tls(Box::new(store.connector().connect(name.clone(), stream).await?)).into())
+    Ok(Stream::Tls(Box::new(tls::connect(&store.connector(), name.clone(), stream).await?)).into())
 }
 
 impl From<Stream> for Socket {

@@ -35,7 +35,7 @@ fn values_that_stand_for_a_key_are_errors_with_their_places() {
     let text = format!("consumers:\n{}", kong.concat());
     let expected = [
         ("4:10: consumers[0].keyauth_credentials[0].key", "a reference to a vault"),
-        ("7:10: consumers[1].keyauth_credentials[0].key", "a variable of decK"),
+        ("7:10: consumers[1].keyauth_credentials[0].key", "a variable of a decK template"),
         ("10:10: consumers[2].keyauth_credentials[0].key", "is encrypted"),
         ("13:10: consumers[3].keyauth_credentials[0].key", "is no text"),
         ("16:5: consumers[4].keyauth_credentials[0]", "has no key"),
@@ -60,6 +60,49 @@ fn values_that_stand_for_a_key_are_errors_with_their_places() {
         ("5:46: consumers[3].plugins.key-auth.key", "is empty"),
     ];
     assert_errors("apisix", &text, &expected);
+}
+
+#[test]
+fn placeholders_of_templates_are_errors_with_their_places() {
+    let keys = ["$SERVICE_KEY", "${KEY}", "'%KEY_OF_ADA%'", "'{{ .Values.KEY }}'", "<KEY>", "'a-${KEY}'", "'********'"];
+    let keys: String = keys.iter().map(|key| format!("  - key: {key}\n")).collect();
+    let text = format!("consumers:\n- username: a\n  keyauth_credentials:\n{keys}");
+    let places: Vec<String> =
+        (0..7).map(|index| format!("{}:10: consumers[0].keyauth_credentials[{index}].key", index + 4)).collect();
+    let expected: Vec<(&str, &str)> = places.iter().map(|place| (&**place, "render the file first")).collect();
+    assert_errors("kong", &text, &expected);
+
+    let text = "consumers:
+- username: $NAME
+- username: b
+  acls: [{ group: '{{ role }}' }]
+- username: c
+  keyauth_credentials: [{ key: KEY, tags: ['team=${TEAM}'] }]
+";
+    let expected = [
+        ("2:13: consumers[0].username", "render the file first"),
+        ("4:19: consumers[1].acls[0].group", "render the file first"),
+        ("6:64: consumers[2].keyauth_credentials[0].tags[0]", "render the file first"),
+    ];
+    assert_errors("kong", text, &expected);
+    let apisix = "consumers:\n- username: a\n  plugins: { key-auth: { key: $SERVICE_KEY } }\n";
+    assert_errors("apisix", apisix, &[("3:31: consumers[0].plugins.key-auth.key", "render the file first")]);
+    let unkey =
+        "[{\"hash\": \"{{ hash }}\", \"externalId\": \"a\"},\n {\"plaintext\": \"<KEY>\", \"externalId\": \"b\"}]";
+    let expected = [("1:11: [0].hash", "render the file first"), ("2:16: [1].plaintext", "render the file first")];
+    assert_errors("unkey", unkey, &expected);
+}
+
+#[test]
+fn template_that_is_no_yaml_is_called_one() {
+    let consumer = "consumers:\n- username: a\n  keyauth_credentials:\n";
+    for (line, column, what) in [
+        ("  - key: {{ .Values.KEY }}\n", 11, "has a placeholder of a template"),
+        ("  - key: %KEY%\n", 10, "has a placeholder of a template"),
+        ("  - { key: ${{ env \"DECK_KEY\" }} }\n", 13, "has a variable of a decK template"),
+    ] {
+        assert_errors("kong", &format!("{consumer}{line}"), &[(&format!("4:{column}: syntax"), what)]);
+    }
 }
 
 #[test]
@@ -95,7 +138,7 @@ fn keys_that_no_request_could_present_are_errors_with_their_places() {
 
 #[test]
 fn records_twice_are_errors_with_both_lines() {
-    let text = "consumers:\n- username: ada\n  keyauth_credentials:\n  - key: KEY\n  - key: KEY-2\n- username: Ada\n- \
+    let text = "consumers:\n- username: ada\n  keyauth_credentials:\n  - key: KEY\n  - key: KEY-2\n- username: ada\n- \
                 username: bob\n  keyauth_credentials: [{ key: KEY }]\n- custom_id: ada\nkeyauth_credentials:\n- \
                 consumer: bob\n  key: KEY-2\n- consumer: nobody\n  key: KEY-3\n- key: KEY-4\n";
     let expected = [

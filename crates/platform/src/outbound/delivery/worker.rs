@@ -14,6 +14,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::queue::{Batch, Queue};
 use super::retry::{Next, Retry, RetryPolicy, Tries};
+use crate::tls;
 
 /// A destination of items.
 pub(crate) trait Destination: Send + 'static {
@@ -187,16 +188,23 @@ impl<D: Destination> Worker<D> {
     }
 }
 
-/// An error with its causes, in one line.
+/// An error with its causes, in one line. Errors of TLS are in words.
 pub fn in_full(error: &(dyn Error + 'static)) -> String {
-    let mut text = error.to_string();
+    let mut text = said(error);
     let mut source = error.source();
     while let Some(cause) = source {
-        let said = cause.to_string();
+        let said = said(cause);
         if !text.ends_with(&said) {
             text = format!("{text}: {said}");
         }
         source = cause.source();
     }
     text
+}
+
+/// The text of an error without its causes; of one that is an error of TLS, its explanation.
+fn said(error: &(dyn Error + 'static)) -> String {
+    let is_of_tls = error.is::<rustls::Error>() || error.is::<io::Error>();
+    let of_tls = tls::find_error(error).filter(|_| is_of_tls);
+    of_tls.map_or_else(|| error.to_string(), |error| tls::explain(error).to_string())
 }

@@ -1,0 +1,103 @@
+//! Output that exists once: secrets, which no later command can print again.
+//!
+//! - Standard output is looked at before the change that makes a secret. When it is closed, or a pipe that nothing
+//!   reads, nothing is changed.
+//! - A secret that could not be written all the same, as on a full disk, is an error that says what was made, and how
+//!   to replace or revoke it. A broken pipe is no success then, as it is for lists.
+
+use std::io;
+use std::os::unix::fs::MetadataExt as _;
+
+use anyhow::anyhow;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_getfl, fstat};
+
+use super::output::seconds;
+use super::{CliError, ExitStatus};
+use ::control::admin::{Operation, Reply};
+
+/// Checks that standard output can take a secret.
+///
+/// # Errors
+/// It cannot. Nothing was changed.
+pub(super) fn check() -> Result<(), CliError> {
+    let flaw = if is_closed() {
+        "is closed, or is /dev/null"
+    } else if has_no_reader() {
+        "is a pipe that nothing reads"
+    } else {
+        return Ok(());
+    };
+    let error = anyhow!(
+        "standard output {flaw}, so a new secret would be lost; nothing was changed: send it to a file, or to a \
+         program that reads it"
+    );
+    Err(CliError::new(ExitStatus::Failed, error))
+}
+
+/// Checks standard output before an operation that makes a secret.
+///
+/// # Errors
+/// As for [`check`].
+pub(super) fn check_before(operation: &Operation) -> Result<(), CliError> {
+    let makes_secret = matches!(
+        operation,
+        Operation::CreateKey { sha256: None, .. }
+            | Operation::RotateKey { sha256: None, .. }
+            | Operation::CreateToken { .. }
+            | Operation::LinkSession { .. }
+    );
+    if makes_secret { check() } else { Ok(()) }
+}
+
+/// Writes what has a secret when there is a way out, which says what to do when the secret is lost.
+pub(super) fn write(way_out: Option<String>, write: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    let Some(way_out) = way_out else { return write() };
+    write().map_err(|error| io::Error::other(format!("standard output cannot be written ({error}): {way_out}")))
+}
+
+/// The way out when a reply with a secret cannot be written: what was made, and how to replace or revoke it.
+pub(super) fn way_out(reply: &Reply) -> Option<String> {
+    match reply {
+        Reply::NewKey(new) if new.api_key.is_some() => {
+            let id = new.key.id;
+            let made = if new.key.rotated.is_some() {
+                format!("the secret of key {id} was replaced")
+            } else {
+                format!("key {id} was created")
+            };
+            Some(format!(
+                "{made}, and its new secret is lost; `keygate key rotate {id}` prints another one, `keygate key revoke \
+                 {id}` ends the key"
+            ))
+        }
+        Reply::NewToken(new) => {
+            let id = new.token.id;
+            let made = format!("token {id} was created, and its secret is lost");
+            Some(format!("{made}; revoke it (`keygate token revoke {id}`), and create another one"))
+        }
+        Reply::Link { link } => Some(format!(
+            "the sign-in link for {} is lost, and ends at {}; create another one",
+            link.email,
+            seconds(link.expires)
+        )),
+        _ => None,
+    }
+}
+
+/// Returns whether the descriptor was closed when the process began: the runtime of the language has opened /dev/null
+/// in its place then, for reading and writing. A shell's `> /dev/null` is for writing only: somebody wants that.
+fn is_closed() -> bool {
+    let (Ok(own), Ok(null)) = (fstat(io::stdout()), std::fs::metadata("/dev/null")) else { return true };
+    let is_null = own.st_rdev == null.rdev() && own.st_mode & 0o170_000 == 0o020_000;
+    is_null && fcntl_getfl(io::stdout()).is_ok_and(|flags| flags.contains(OFlags::RDWR))
+}
+
+/// Returns whether the other end of a pipe, a socket or a terminal is gone. A full pipe is not.
+fn has_no_reader() -> bool {
+    let stdout = io::stdout();
+    let mut fds = [PollFd::new(&stdout, PollFlags::OUT)];
+    let at_once = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let polled = poll(&mut fds, Some(&at_once)).is_ok();
+    polled && fds[0].revents().intersects(PollFlags::ERR | PollFlags::HUP | PollFlags::NVAL)
+}
