@@ -8,7 +8,7 @@ use openidconnect::url::Url;
 use serde_json::json;
 
 use super::fixture::{self, certified};
-use super::gateway_browser::{GatewayBrowser, SESSION, SIGN_IN, path_here, refresh, text};
+use super::gateway_browser::{GatewayBrowser, SESSION, path_here, refresh, text};
 use super::process::GatewayProcess;
 use crate::support::{Client, Upstream, over_http2, until};
 
@@ -51,7 +51,7 @@ fn secrets_are_in_no_log_metric_or_audit_record() {
 fn sign_in(gateway: &GatewayProcess, in_the_same: bool, secrets: &mut Secrets) -> GatewayBrowser {
     let mut ada = GatewayBrowser::at(gateway.address);
     let url = ada.begin("real", "");
-    let browser = ada.cookie(SIGN_IN).unwrap();
+    let browser = ada.sign_in_cookie().unwrap();
     let asked = |name: &str| url.query_pairs().find(|(given, _)| given == name).unwrap().1.into_owned();
     let back = ada.elsewhere.sign_in(url.as_str(), "ada");
     let code = back.query_pairs().find(|(name, _)| name == "code").unwrap().1.into_owned();

@@ -81,6 +81,11 @@ impl Behaviour {
         self.raw.insert(path.to_owned(), raw);
     }
 
+    /// Answers requests of a path as a good provider again.
+    pub fn answer_well(&mut self, path: &str) {
+        self.raw.remove(path);
+    }
+
     pub(super) fn id_token(&self, claims: &Value) -> String {
         let key = &self.keys[0];
         match &self.signing {
