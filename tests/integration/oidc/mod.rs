@@ -29,6 +29,7 @@ fn settings_at(hostile: &Hostile) -> Settings {
         label: "The hostile one".into(),
         issuer: hostile.issuer(),
         client_id: "client 1".into(),
+        audiences: Vec::new(),
         client_secret: Some(Secret::new(SECRET.into())),
         scopes: vec!["email".into()],
         claims: Vec::new(),

@@ -78,9 +78,9 @@ pub enum Error {
     /// `iss` of the ID token is another issuer.
     #[error("the ID token is of another issuer")]
     TokenIssuer,
-    /// `aud` of the ID token is not this client alone.
-    #[error("the ID token is not for this client alone")]
-    Audience,
+    /// `aud` of the token lacks this client, or has audiences that are not trusted. With those that it has.
+    #[error("`aud` of the token lacks the expected audience, or has some that `audiences` does not list{0}")]
+    Audience(ErrorDescription),
     /// `azp` of the ID token is another client.
     #[error("the ID token was issued to another client")]
     AuthorizedParty,
@@ -154,7 +154,7 @@ impl Error {
             Self::UnknownKey => ("unknown_key", Fault::Provider),
             Self::Signature => ("signature", Fault::Provider),
             Self::TokenIssuer => ("token_issuer", Fault::Provider),
-            Self::Audience => ("audience", Fault::Provider),
+            Self::Audience(_) => ("audience", Fault::Provider),
             Self::AuthorizedParty => ("authorized_party", Fault::Provider),
             Self::Expired => ("expired", Fault::Provider),
             Self::NotYetValid => ("not_yet", Fault::Provider),

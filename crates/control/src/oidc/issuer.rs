@@ -50,14 +50,20 @@ impl Issuer {
         Ok(Self { issuer: issuer.to_owned(), http, documents })
     }
 
-    /// Verifies a token that was issued for this audience; once more with a newer key set when its key is unknown.
+    /// Verifies a token that was issued for this audience, and for none besides but `audiences`; once more with a newer
+    /// key set when its key is unknown.
     ///
     /// # Errors
     /// [`SubjectTokenError`].
-    pub async fn verify(&self, raw: &Secret, audience: &str, now: Micros) -> Result<SubjectToken, SubjectTokenError> {
+    pub async fn verify(
+        &self,
+        raw: &Secret,
+        (audience, audiences): (&str, &[String]),
+        now: Micros,
+    ) -> Result<SubjectToken, SubjectTokenError> {
         let metadata = self.documents.metadata(&self.http, now).await?;
         let algorithms = metadata.algorithms();
-        let verifier = SubjectTokenVerifier { issuer: &self.issuer, audience, algorithms: &algorithms, now };
+        let verifier = SubjectTokenVerifier { issuer: &self.issuer, audience, audiences, algorithms: &algorithms, now };
         let cached = self.documents.keys(&self.http, &metadata.jwks_uri, now).await?;
         match verifier.verify(raw, &cached.keys) {
             Err(error) if error.may_be_rotation() => {
