@@ -9,6 +9,7 @@ pub mod signing;
 mod certified;
 mod responses;
 mod id_tokens;
+mod keys;
 mod unavailable;
 
 use control::oidc::{AuthorizationResponse, Error, Prompt, Provider, Settings, VerifiedIdentity};

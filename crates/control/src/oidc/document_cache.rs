@@ -10,13 +10,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use openidconnect::core::CoreJsonWebKeySet;
 use openidconnect::url::Url;
 use parking_lot::Mutex;
 
 use super::error::Error;
 use super::http::{HttpClient, HttpError, HttpResponse};
 use super::invalid_response::{InvalidProviderResponse, ProviderEndpoint};
+use super::key_set::KeySet;
 use super::metadata::{self, Metadata};
 use domain::clock::Micros;
 
@@ -36,15 +36,15 @@ pub(super) struct DocumentCache<M = Metadata> {
     discovery: Url,
     parse: ParseMetadata<M>,
     metadata: Mutex<Option<Cached<M>>>,
-    keys: Mutex<Option<Cached<KeySet>>>,
+    keys: Mutex<Option<Cached<CachedKeys>>>,
     /// Time at which the key set was last read because of an unknown key.
     last_refresh: Mutex<Option<Micros>>,
 }
 
 /// Key set of a provider, and the address that it was read from.
-pub(super) struct KeySet {
+pub(super) struct CachedKeys {
     from: Url,
-    pub(super) keys: CoreJsonWebKeySet,
+    pub(super) set: KeySet,
 }
 
 struct Cached<T> {
@@ -106,7 +106,7 @@ impl<M> DocumentCache<M> {
     ///
     /// # Errors
     /// [`Error::Unreachable`] and [`Error::InvalidResponse`], when no fresh one is cached.
-    pub(super) async fn keys(&self, http: &HttpClient, from: &Url, now: Micros) -> Result<Arc<KeySet>, Error> {
+    pub(super) async fn keys(&self, http: &HttpClient, from: &Url, now: Micros) -> Result<Arc<CachedKeys>, Error> {
         let cached = self.keys.lock().clone();
         match cached.filter(|cached| cached.is_fresh(now) && cached.value.from == *from) {
             Some(fresh) => Ok(fresh.value),
@@ -121,9 +121,9 @@ impl<M> DocumentCache<M> {
     pub(super) async fn refresh_keys(
         &self,
         http: &HttpClient,
-        old: &Arc<KeySet>,
+        old: &Arc<CachedKeys>,
         now: Micros,
-    ) -> Result<Option<Arc<KeySet>>, Error> {
+    ) -> Result<Option<Arc<CachedKeys>>, Error> {
         // Another sign-in may have read a newer one since.
         let cached = self.keys.lock().clone();
         if let Some(newer) = cached.filter(|cached| !Arc::ptr_eq(&cached.value, old) && cached.is_fresh(now)) {
@@ -150,11 +150,11 @@ impl<M> DocumentCache<M> {
         (self.parse)(&response.body, &self.issuer)
     }
 
-    async fn read_keys(&self, http: &HttpClient, from: &Url, now: Micros) -> Result<Arc<KeySet>, Error> {
+    async fn read_keys(&self, http: &HttpClient, from: &Url, now: Micros) -> Result<Arc<CachedKeys>, Error> {
         let response = get(http, from, ProviderEndpoint::Keys).await?;
-        let keys = serde_json::from_slice(&response.body);
-        let keys = keys.map_err(|error| invalid(ProviderEndpoint::Keys, InvalidProviderResponse::from_json(&error)))?;
-        let value = Arc::new(KeySet { from: from.clone(), keys });
+        let set = KeySet::parse(&response.body);
+        let set = set.map_err(|error| invalid(ProviderEndpoint::Keys, InvalidProviderResponse::from_json(&error)))?;
+        let value = Arc::new(CachedKeys { from: from.clone(), set });
         *self.keys.lock() = Some(Cached { value: Arc::clone(&value), until: now.after(FRESH) });
         Ok(value)
     }

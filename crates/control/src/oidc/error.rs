@@ -6,6 +6,7 @@ use super::http::HttpError;
 use super::invalid_response::{
     ErrorDescription, InvalidAuthorizationResponse, InvalidProviderResponse, ProviderEndpoint,
 };
+use super::key_set::UnfitKey;
 use super::settings::InvalidIssuer;
 use platform::tls;
 
@@ -72,6 +73,9 @@ pub enum Error {
     /// The ID token names a signing key that is not in the provider's key set.
     #[error("the ID token is signed with a key that is not among the provider's")]
     UnknownKey,
+    /// The ID token is signed with a key of the provider that is not accepted.
+    #[error("the ID token is signed with a key that is not accepted")]
+    UnfitKey(#[source] UnfitKey),
     /// The signature of the ID token is wrong.
     #[error("the ID token's signature is wrong")]
     Signature,
@@ -152,6 +156,7 @@ impl Error {
             Self::Unsigned => ("unsigned", Fault::Provider),
             Self::Algorithm => ("algorithm", Fault::Provider),
             Self::UnknownKey => ("unknown_key", Fault::Provider),
+            Self::UnfitKey(_) => ("unfit_key", Fault::Provider),
             Self::Signature => ("signature", Fault::Provider),
             Self::TokenIssuer => ("token_issuer", Fault::Provider),
             Self::Audience(_) => ("audience", Fault::Provider),
@@ -173,6 +178,6 @@ impl Error {
 
     /// Returns whether the verification may succeed with a newer key set: the provider may have rotated its keys.
     pub(super) fn may_be_rotation(&self) -> bool {
-        matches!(self, Self::UnknownKey | Self::Signature)
+        matches!(self, Self::UnknownKey | Self::UnfitKey(_) | Self::Signature)
     }
 }

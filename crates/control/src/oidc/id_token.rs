@@ -17,6 +17,7 @@ use serde_json::{Map, Value};
 
 use super::error::Error;
 use super::invalid_response::ErrorDescription;
+use super::key_set::{KeySet, UnfitKey};
 use super::settings::Settings;
 use domain::clock::Micros;
 use domain::secret::Secret;
@@ -40,7 +41,11 @@ pub(super) struct IdTokenVerifier<'a> {
 
 impl IdTokenVerifier<'_> {
     /// Verifies an ID token and returns its claims. The error is the first of possibly several.
-    pub(super) fn verify(&self, raw: &Secret, keys: &CoreJsonWebKeySet) -> Result<Map<String, Value>, Error> {
+    pub(super) fn verify(&self, raw: &Secret, keys: &KeySet) -> Result<Map<String, Value>, Error> {
+        self.verify_with(raw, &keys.keys).map_err(|error| keys.explain(error, raw))
+    }
+
+    fn verify_with(&self, raw: &Secret, keys: &CoreJsonWebKeySet) -> Result<Map<String, Value>, Error> {
         let token: CoreIdToken = raw.expose().parse().map_err(|_| Error::Malformed)?;
         let verifier = self.library_verifier(keys);
         let nonce = Nonce::new(self.nonce.expose().to_owned());
@@ -154,6 +159,7 @@ fn from_signature_error(error: SignatureVerificationError) -> Error {
         }
         // Both may be a key that the provider added after the cached key set was read.
         SignatureVerificationError::NoMatchingKey | SignatureVerificationError::AmbiguousKeyId(_) => Error::UnknownKey,
+        SignatureVerificationError::InvalidKey(_) => Error::UnfitKey(UnfitKey::Algorithm),
         _ => Error::Signature,
     }
 }

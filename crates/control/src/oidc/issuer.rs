@@ -65,10 +65,10 @@ impl Issuer {
         let algorithms = metadata.algorithms();
         let verifier = SubjectTokenVerifier { issuer: &self.issuer, audience, audiences, algorithms: &algorithms, now };
         let cached = self.documents.keys(&self.http, &metadata.jwks_uri, now).await?;
-        match verifier.verify(raw, &cached.keys) {
+        match verifier.verify(raw, &cached.set) {
             Err(error) if error.may_be_rotation() => {
                 match self.documents.refresh_keys(&self.http, &cached, now).await? {
-                    Some(newer) => verifier.verify(raw, &newer.keys),
+                    Some(newer) => verifier.verify(raw, &newer.set),
                     None => Err(error),
                 }
             }

@@ -128,10 +128,10 @@ impl Provider {
             now,
         };
         let cached = self.documents.keys(&self.http, &metadata.jwks_uri, now).await?;
-        match verifier.verify(&tokens.id, &cached.keys) {
+        match verifier.verify(&tokens.id, &cached.set) {
             Err(error) if error.may_be_rotation() => {
                 match self.documents.refresh_keys(&self.http, &cached, now).await? {
-                    Some(newer) => verifier.verify(&tokens.id, &newer.keys),
+                    Some(newer) => verifier.verify(&tokens.id, &newer.set),
                     None => Err(error),
                 }
             }

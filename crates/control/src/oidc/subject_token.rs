@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 
 use super::error::Error;
 use super::id_token::{CLOCK_LEEWAY, MAX_SUBJECT, check_not_before, from_claims_error, parse_payload};
+use super::key_set::KeySet;
 use domain::clock::Micros;
 use domain::secret::Secret;
 use domain::session::TokenDigest;
@@ -62,7 +63,14 @@ pub enum SubjectTokenError {
 
 impl SubjectTokenVerifier<'_> {
     /// Verifies a token. The error is the first of possibly several.
-    pub(super) fn verify(&self, raw: &Secret, keys: &CoreJsonWebKeySet) -> Result<SubjectToken, SubjectTokenError> {
+    pub(super) fn verify(&self, raw: &Secret, keys: &KeySet) -> Result<SubjectToken, SubjectTokenError> {
+        self.verify_with(raw, &keys.keys).map_err(|error| match error {
+            SubjectTokenError::Token(error) => keys.explain(error, raw).into(),
+            other => other,
+        })
+    }
+
+    fn verify_with(&self, raw: &Secret, keys: &CoreJsonWebKeySet) -> Result<SubjectToken, SubjectTokenError> {
         let token: CoreIdToken = raw.expose().parse().map_err(|_| Error::Malformed)?;
         let any_nonce = |_: Option<&Nonce>| Ok(());
         let verified = token.claims(&self.library_verifier(keys), any_nonce);
@@ -169,6 +177,7 @@ fn describe(error: &Error) -> &'static str {
         Error::Unsigned => "the subject token is not signed",
         Error::Algorithm => "the subject token is signed with an algorithm that is not accepted",
         Error::UnknownKey => "the subject token is signed with a key that is not among those of its issuer",
+        Error::UnfitKey(_) => "the key of the issuer that the subject token is signed with is not accepted",
         Error::Signature => "the signature of the subject token is wrong",
         Error::TokenIssuer => "the subject token is of another issuer than the rule's",
         Error::Audience(_) => "the subject token is not for the audiences of the rule alone",
