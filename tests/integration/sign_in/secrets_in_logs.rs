@@ -91,14 +91,14 @@ fn sign_out(ada: &mut GatewayBrowser, secrets: &mut Secrets) {
     secrets.extend(id_token.split('.').map(|part| ("the ID token", part.to_owned())));
 }
 
-/// Signs in by a link, twice.
+/// Signs in by a link, which another browser then tries.
 fn sign_in_by_link(gateway: &GatewayProcess, secrets: &mut Secrets) {
     let said = gateway.keygate(&["session", "link", "--org", "acme", "ada@example.com"]);
     let link: Url = said.split_whitespace().find(|word| word.starts_with("https://")).unwrap().parse().unwrap();
     let mut visitor = GatewayBrowser::at(gateway.address);
     assert_eq!(visitor.open(link.path()).status, 200);
     assert_eq!(visitor.submit(link.path(), &[]).status, 303);
-    assert_eq!(visitor.submit(link.path(), &[]).status, 403);
+    assert_eq!(GatewayBrowser::at(gateway.address).submit(link.path(), &[]).status, 403);
     secrets.push(("the link", link.path_segments().unwrap().next_back().unwrap().to_owned()));
     secrets.push(("the link's session", visitor.session()));
 }

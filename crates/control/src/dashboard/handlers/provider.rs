@@ -25,7 +25,7 @@ use crate::dashboard::Dashboard;
 use crate::dashboard::claim_mapping::ClaimMapping;
 use crate::dashboard::error::{DashboardError, SignInError};
 use crate::dashboard::pages::{Layout, LeavingPage};
-use crate::dashboard::response::{self, DashboardResponse};
+use crate::dashboard::response;
 use crate::management::{ProviderSignIn, SignedInUser};
 use crate::oidc::{self, AuthorizationResponse, Prompt};
 use crate::request::ControlRequest;
@@ -142,11 +142,11 @@ impl Dashboard {
         }
     }
 
-    /// Refuses a callback without a pending sign-in of this browser. A browser with a live session goes on: the callback
-    /// was reloaded, or another tab was first.
+    /// Refuses a callback without a pending sign-in of this browser. A browser with a live session goes on: the
+    /// callback was reloaded, or another tab was first.
     async fn refuse_callback(&self, request: &ControlRequest, provider: &str, error: DashboardError) -> HandlerResult {
         if matches!(error, DashboardError::SignIn(_)) && self.live_user(request).await.is_some() {
-            tracing::debug!(request_id = %request.id, provider, reason = error.reason(), "callback of a signed-in user");
+            tracing::debug!(request_id = %request.id, provider, reason = error.reason(), "callback, already signed in");
             return Ok(response::see_other(&self.resolve_return_to("")));
         }
         Err(self.count_failure(request, provider, error))
