@@ -140,7 +140,8 @@ pub enum InvalidFederationRule {
     Issuer,
     /// An audience is empty or too long, or there are too many.
     #[error(
-        "each of at most {MAX_AUDIENCES} audiences is 1 to {MAX_TEXT} bytes without control characters, as `aud` of the tokens has it"
+        "at most {MAX_AUDIENCES} audiences, each 1 to {MAX_TEXT} bytes without control characters, as `aud` of the \
+         tokens has it"
     )]
     Audience,
     /// Too many claims, or one with a name that is empty or too long.
