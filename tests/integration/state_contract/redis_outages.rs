@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use domain::clock;
 use domain::refusal::Refusal;
 use state::redis::{Address, Clock, OnUnavailable, Servers, Settings};
-use state::{Redis as RedisState, State};
+use state::{Redis as RedisState, State, Unavailable};
 
 use super::fixture::{admit, fixture_with_key, refuse};
 use super::redis::{set_up, settings};
