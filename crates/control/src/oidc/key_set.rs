@@ -1,7 +1,7 @@
 //! Key set of a provider (JWKS, RFC 7517), without the keys that no signature is accepted of.
 //!
-//! The library checks that a key fits the algorithm of a token. What it does not check is here: the size of RSA keys, the
-//! curve that a key's algorithm needs, `key_ops`, and private keys that a provider has published.
+//! The library checks that a key fits the algorithm of a token. What it does not check is here: the size of RSA keys,
+//! the curve that a key's algorithm needs, `key_ops`, and private keys that a provider has published.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -106,9 +106,9 @@ fn flaw(key: &Value) -> Option<UnfitKey> {
 }
 
 fn rsa_flaw(key: &Value) -> Option<UnfitKey> {
-    let bits = number(key, "n").map_or(0, |modulus| bits(&modulus));
-    if !(MIN_RSA_BITS..=MAX_RSA_BITS).contains(&bits) {
-        return Some(UnfitKey::Size(bits));
+    let size = number(key, "n").map_or(0, |modulus| bits(&modulus));
+    if !(MIN_RSA_BITS..=MAX_RSA_BITS).contains(&size) {
+        return Some(UnfitKey::Size(size));
     }
     let exponent = number(key, "e").unwrap_or_default();
     let is_odd = exponent.last().is_some_and(|last| last % 2 == 1);
