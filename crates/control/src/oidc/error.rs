@@ -31,9 +31,9 @@ pub enum Error {
     /// An endpoint of the provider answers with an invalid response.
     #[error("the response of the provider's {0} is invalid")]
     InvalidResponse(ProviderEndpoint, #[source] InvalidProviderResponse),
-    /// The discovery document names another issuer (OpenID Connect Discovery 1.0, section 4.3).
-    #[error("the discovery document names another issuer than the configured one; they must be equal to the letter")]
-    IssuerMismatch,
+    /// The discovery document names another issuer (OpenID Connect Discovery 1.0, section 4.3). With both.
+    #[error("the discovery document names another issuer than the configured one; they must be equal to the letter{0}")]
+    IssuerMismatch(ErrorDescription),
 
     /// The browser brought no authorization response.
     #[error("the response cannot be read")]
@@ -143,7 +143,7 @@ impl Error {
             Self::Randomness(_) => ("randomness", Fault::Gateway),
             Self::Unreachable(..) => ("unreachable", Fault::ProviderUnavailable),
             Self::InvalidResponse(endpoint, _) => (endpoint.invalid_reason(), Fault::Provider),
-            Self::IssuerMismatch => ("issuer_mismatch", Fault::Provider),
+            Self::IssuerMismatch(_) => ("issuer_mismatch", Fault::Provider),
             Self::AuthorizationResponse(_) => ("callback", Fault::Browser),
             Self::ResponseIssuer => ("response_issuer", Fault::Browser),
             Self::WrongProvider => ("other_provider", Fault::Browser),

@@ -6,11 +6,11 @@ use openidconnect::core::CoreJwsSigningAlgorithm as Algorithm;
 use openidconnect::url::Url;
 use serde::Deserialize;
 
-use super::document_cache::DocumentCache;
+use super::document_cache::{DocumentCache, Examination};
 use super::error::Error;
 use super::http::HttpClient;
 use super::invalid_response::InvalidProviderResponse;
-use super::metadata::{accepted_algorithms, invalid};
+use super::metadata::{accepted_algorithms, invalid, issuer_mismatch};
 use super::settings::{is_https, is_loopback_http, parse_issuer};
 use super::subject_token::{SubjectToken, SubjectTokenError, SubjectTokenVerifier};
 use domain::clock::Micros;
@@ -50,6 +50,14 @@ impl Issuer {
         Ok(Self { issuer: issuer.to_owned(), http, documents })
     }
 
+    /// Reads the issuer's documents, for a diagnosis.
+    ///
+    /// # Errors
+    /// [`Error`], for everything that keeps its tokens from being exchanged.
+    pub async fn examine(&self) -> Result<Examination, Error> {
+        self.documents.examine(&self.http, |metadata| &metadata.jwks_uri).await
+    }
+
     /// Verifies a token that was issued for this audience, and for none besides but `audiences`; once more with a newer
     /// key set when its key is unknown.
     ///
@@ -83,7 +91,7 @@ impl IssuerMetadata {
             serde_json::from_slice(body).map_err(|error| invalid(InvalidProviderResponse::from_json(&error)))?;
         // Another issuer's document, served here, would make its tokens those of this one (Discovery 1.0, section 4.3).
         if metadata.issuer != issuer {
-            return Err(Error::IssuerMismatch);
+            return Err(issuer_mismatch(issuer, &metadata.issuer));
         }
         let is_allowed = if issuer.starts_with("http:") { is_loopback_http } else { is_https };
         if !is_allowed(&metadata.jwks_uri) {

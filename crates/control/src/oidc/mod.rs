@@ -38,6 +38,7 @@ mod invalid_response;
 
 pub use authorization_request::{AuthorizationRequest, PendingAuthorization, Prompt};
 pub use authorization_response::AuthorizationResponse;
+pub use document_cache::Examination;
 pub use error::{Error, Fault};
 pub use http::HttpError;
 pub use invalid_response::{ErrorDescription, InvalidAuthorizationResponse, InvalidProviderResponse, ProviderEndpoint};

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::authorization_request::{self, AuthorizationRequest, PendingAuthorization, Prompt};
 use super::authorization_response::AuthorizationResponse;
 use super::code_exchange::{Tokens, exchange_code};
-use super::document_cache::{DocumentCache, classify_http_error};
+use super::document_cache::{DocumentCache, Examination, classify_http_error};
 use super::error::Error;
 use super::http::HttpClient;
 use super::id_token::IdTokenVerifier;
@@ -44,6 +44,14 @@ impl Provider {
     /// The settings of the provider.
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// Reads the provider's documents, for a diagnosis.
+    ///
+    /// # Errors
+    /// [`Error`], for everything that keeps users from signing in.
+    pub async fn examine(&self) -> Result<Examination, Error> {
+        self.documents.examine(&self.http, |metadata| &metadata.jwks_uri).await
     }
 
     /// Begins a sign-in: builds the authorization request whose response comes back to this redirect URI.

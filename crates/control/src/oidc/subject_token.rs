@@ -137,7 +137,7 @@ impl SubjectTokenError {
                     | Error::Tls(_)
                     | Error::Unreachable(..)
                     | Error::InvalidResponse(..)
-                    | Error::IssuerMismatch
+                    | Error::IssuerMismatch(_)
             )
         )
     }
