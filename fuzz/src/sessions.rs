@@ -2,7 +2,7 @@
 
 use control::dashboard;
 use domain::head_fields::CredentialFields;
-use domain::session::{self, COOKIE_NAME, SIGN_IN_COOKIE_NAME, TokenDigest};
+use domain::session::{self, COOKIE_NAME, SIGN_IN_COOKIE_PREFIX, TokenDigest};
 use edge::forward::{UpstreamRequest, ValidatedHead, rewrite_request};
 use http::header::{COOKIE, HOST};
 use http::{HeaderMap, HeaderValue, Request};
@@ -31,7 +31,7 @@ pub fn cookie(bytes: &[u8]) {
     for field in &fields {
         request.headers_mut().append(COOKIE, field.clone());
     }
-    for name in [COOKIE_NAME, SIGN_IN_COOKIE_NAME] {
+    for name in [COOKIE_NAME, SIGN_IN_COOKIE_PREFIX] {
         if let Ok(Some(digest)) = session::read_cookie(request.headers(), name) {
             let known = [SECRET, b""].map(TokenDigest::of);
             assert!(known.contains(&digest), "a session was read that was not sent");
@@ -43,7 +43,7 @@ pub fn cookie(bytes: &[u8]) {
     assert!(left.len() <= 1, "HTTP/1 servers expect one field");
     let left = left.first().copied().unwrap_or_default();
     assert!(!has(left, SECRET), "a cookie of ours goes on");
-    for name in [COOKIE_NAME, SIGN_IN_COOKIE_NAME] {
+    for name in [COOKIE_NAME, SIGN_IN_COOKIE_PREFIX] {
         assert_eq!(session::read_cookie(&sent, name), Ok(None), "a server behind could read it");
     }
     let others = |fields: &mut dyn Iterator<Item = &[u8]>| -> Vec<Vec<u8>> {

@@ -37,6 +37,9 @@ pub(super) enum Command {
         /// Audience (`aud`) of the tokens, to the letter
         #[arg(long, value_name = "AUD")]
         audience: String,
+        /// Further audience that is trusted: tokens for it besides are exchanged; may be repeated
+        #[arg(long = "trusted-audience", value_name = "AUD")]
+        audiences: Vec<String>,
         /// Claim that the tokens must have, such as sub=repo:acme/*:ref:refs/heads/main; may be repeated, and all must
         /// match. `*` stands for characters of one segment, between `/` and `:`; `**` at the end for the rest
         #[arg(long = "claim", value_name = "NAME=PATTERN", value_parser = claim, required = true)]
@@ -91,10 +94,21 @@ impl RemoteCommand<Command> {
 
 fn operation(command: Command) -> Operation {
     match command {
-        Command::Create { org: InOrg { org }, name, user, issuer, audience, claims, permissions, max, tags } => {
+        Command::Create {
+            org: InOrg { org },
+            name,
+            user,
+            issuer,
+            audience,
+            audiences,
+            claims,
+            permissions,
+            max,
+            tags,
+        } => {
             let claims = claims.into_iter().collect();
             let tags = tags.into_iter().collect();
-            let rule = NewFederationRule { name, user, issuer, audience, claims, permissions, max, tags };
+            let rule = NewFederationRule { name, user, issuer, audience, audiences, claims, permissions, max, tags };
             Operation::CreateRule { org, rule: Box::new(rule) }
         }
         Command::List { org: InOrg { org } } => Operation::list_rules(org),
@@ -134,6 +148,9 @@ pub(super) fn rule_fields(rule: &FederationRule) -> Vec<(&'static str, String)> 
         ("max", WithUnit::Duration(rule.max).to_string()),
         ("created", seconds(rule.created)),
     ];
+    if !rule.audiences.is_empty() {
+        fields.push(("audiences", rule.audiences.join(" ")));
+    }
     if !rule.tags.is_empty() {
         let tags: Vec<String> = rule.tags.iter().map(|(name, value)| format!("{name}={value}")).collect();
         fields.push(("tags", tags.join(" ")));

@@ -153,6 +153,7 @@ fn provider(section: &mut Section<'_>) -> Result<(ProviderSettings, bool), Repor
     let label = section.optional("label", label);
     let issuer = section.required("issuer", issuer);
     let client_id = section.required("client_id", |value| value.text());
+    let audiences = section.value_or("audiences", Vec::new(), |value| value.list(|item| item.text()));
     let client_secret = section.optional("client_secret", |value| value.secret());
     let scopes = section.value_or("scopes", default_scopes(), scopes);
     let tls = section.optional("tls", |value| value.section(|section| Ok(ClientSettings::read(section))));
@@ -168,6 +169,7 @@ fn provider(section: &mut Section<'_>) -> Result<(ProviderSettings, bool), Repor
         name,
         issuer: issuer?,
         client_id: client_id?,
+        audiences,
         client_secret: client_secret?,
         scopes,
         claims: claim_mapping.claims(),

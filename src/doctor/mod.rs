@@ -2,8 +2,8 @@
 //!
 //! - Each check collects facts, and a pure function judges them. A [`Finding`] has a severity, the thing that was
 //!   looked at, its state, and the change to make.
-//! - Checks only read: files, `/proc`, the admin interfaces of the gateway, Redis' settings, and one request without
-//!   credentials to each endpoint of the upstreams.
+//! - Checks only read: files, `/proc`, the admin interfaces of the gateway, Redis' settings, one request without
+//!   credentials to each endpoint of the upstreams, and the public documents of identity providers.
 //! - A gateway makes those of itself that ask no other server at its start, and logs what they find: [`warnings`].
 //! - Each check has a time-out: one that hangs is a finding, and the others go on.
 
@@ -24,6 +24,7 @@ mod redis_replication;
 mod certificates;
 mod certificate_chain;
 mod upstreams;
+mod providers;
 mod exposure;
 mod routes;
 mod listeners;
@@ -67,6 +68,8 @@ pub enum Check {
     Certificates,
     /// Reachability of the upstreams beside the gateway.
     Upstreams,
+    /// Identity providers, and issuers of federation rules.
+    Providers,
     /// Routes.
     Routes,
     /// Addresses of listeners, and the origin of the dashboard.
@@ -77,7 +80,7 @@ pub enum Check {
 
 impl Check {
     /// All checks, in their order.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::Configuration,
         Self::Gateway,
         Self::Process,
@@ -87,6 +90,7 @@ impl Check {
         Self::Redis,
         Self::Certificates,
         Self::Upstreams,
+        Self::Providers,
         Self::Routes,
         Self::Listeners,
         Self::Files,
@@ -107,6 +111,7 @@ impl Check {
             Self::Redis => "redis",
             Self::Certificates => "certificates",
             Self::Upstreams => "upstreams",
+            Self::Providers => "providers",
             Self::Routes => "routes",
             Self::Listeners => "listeners",
             Self::Files => "files",
@@ -124,6 +129,7 @@ impl Check {
             Self::Redis => redis::check(environment, findings).await,
             Self::Certificates => certificates::check(environment, findings).await,
             Self::Upstreams => upstreams::check(environment, findings).await,
+            Self::Providers => providers::check(environment, findings).await,
             Self::Routes => routes::check(environment, findings),
             Self::Listeners => listeners::check(environment, findings),
             Self::Files => files::check(environment, findings).await,

@@ -54,6 +54,7 @@ mod openapi;
 mod command_line;
 mod remote;
 mod doctor;
+mod doctor_providers;
 mod migration;
 mod oidc;
 mod sign_in;

@@ -6,8 +6,8 @@ use std::collections::HashSet;
 use std::fmt;
 use std::str::FromStr;
 
-use http::StatusCode;
-use http::header::CONTENT_TYPE;
+use http::header::{ALLOW, CONTENT_TYPE};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 use percent_encoding::percent_decode_str;
 use serde::de::{DeserializeOwned, Error as _, MapAccess, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer};
@@ -18,12 +18,22 @@ use domain::clock::{Micros, rfc3339};
 use domain::page::{InvalidPageLimit, PageLimit, PageQuery};
 use journal::audit::Outcome;
 
+/// Media type of merge patches (RFC 7396, section 4).
+const MERGE_PATCH: &str = "application/merge-patch+json";
+/// `Accept-Patch` (RFC 5789, section 3.1).
+const ACCEPT_PATCH: HeaderName = HeaderName::from_static("accept-patch");
+/// The media types of patches.
+const PATCH_TYPES: HeaderValue = HeaderValue::from_static("application/merge-patch+json, application/json");
+
 /// Reason why a query or a body cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum InputError {
     /// 415.
     #[error("send the body as `Content-Type: application/json`")]
     MediaType,
+    /// 415 of a `PATCH`.
+    #[error("send the body as `Content-Type: application/merge-patch+json`, or as application/json")]
+    PatchMediaType,
     /// 400 `invalid_parameter`.
     #[error("the query is not valid: {0}")]
     Query(String),
@@ -32,11 +42,20 @@ pub(crate) enum InputError {
     Body(String),
 }
 
+/// Adds `Accept-Patch` to the response to a patch of another type, and to one that says that a path takes patches.
+pub(crate) fn add_accept_patch(headers: &mut HeaderMap, is_patch_type: bool) {
+    let allows =
+        |allow: &HeaderValue| allow.as_bytes().split(|byte| *byte == b',').any(|name| name.trim_ascii() == b"PATCH");
+    if is_patch_type || headers.get(ALLOW).is_some_and(allows) {
+        headers.insert(ACCEPT_PATCH, PATCH_TYPES);
+    }
+}
+
 impl InputError {
     /// The status and the code of the problem.
     pub(crate) fn status_and_code(&self) -> (StatusCode, &'static str) {
         match self {
-            Self::MediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
+            Self::MediaType | Self::PatchMediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
             Self::Query(_) => (StatusCode::BAD_REQUEST, "invalid_parameter"),
             Self::Body(_) => (StatusCode::BAD_REQUEST, "invalid_body"),
         }
@@ -137,8 +156,9 @@ pub(crate) fn body<T: DeserializeOwned>(request: &ControlRequest) -> Result<T, I
     if request.body.is_empty() {
         return Err(InputError::Body("it is empty; send a JSON object".into()));
     }
-    if !is_json(request) {
-        return Err(InputError::MediaType);
+    let is_patch = request.method == Method::PATCH;
+    if !is_json(request, is_patch) {
+        return Err(if is_patch { InputError::PatchMediaType } else { InputError::MediaType });
     }
     // serde also reads structs from arrays of their fields' values.
     if request.body.trim_ascii_start().first() != Some(&b'{') {
@@ -208,16 +228,18 @@ impl<'de> Visitor<'de> for Distinct {
     }
 }
 
-/// Returns `true` if there is one `Content-Type`, for JSON. JSON is UTF-8 with or without a parameter (RFC 8259,
-/// section 8.1).
-fn is_json(request: &ControlRequest) -> bool {
+/// Returns `true` if there is one `Content-Type`, for JSON, or for a merge patch (RFC 7396, section 4) where one is
+/// sent. JSON is UTF-8 with or without a parameter (RFC 8259, section 8.1).
+fn is_json(request: &ControlRequest, is_patch: bool) -> bool {
     let mut types = request.headers.get_all(CONTENT_TYPE).into_iter();
     let (Some(only), None) = (types.next(), types.next()) else { return false };
     let mut parts = only.as_bytes().split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
     let essence = parts.next().unwrap_or_default();
     let is_utf8 =
         |part: &[u8]| part.eq_ignore_ascii_case(b"charset=utf-8") || part.eq_ignore_ascii_case(b"charset=\"utf-8\"");
-    essence.eq_ignore_ascii_case(b"application/json") && parts.all(|part| part.is_empty() || is_utf8(part))
+    let is_type = |name: &str| essence.eq_ignore_ascii_case(name.as_bytes());
+    (is_type("application/json") || (is_patch && is_type(MERGE_PATCH)))
+        && parts.all(|part| part.is_empty() || is_utf8(part))
 }
 
 #[cfg(test)]

@@ -21,8 +21,9 @@ use crate::secret::{Secret, digests_match};
 const COOKIES: &[u8] = b"__Host-keygate";
 /// Name of the session cookie.
 pub const COOKIE_NAME: &str = "__Host-keygate";
-/// Name of the cookie that binds a sign-in in progress to the browser that began it.
-pub const SIGN_IN_COOKIE_NAME: &str = "__Host-keygate-sign-in";
+/// Beginning of the name of the cookie that binds the sign-ins in progress of a browser to it; a part that is different
+/// for each value follows, so that tabs that begin at once do not replace each other's.
+pub const SIGN_IN_COOKIE_PREFIX: &str = "__Host-keygate-sign-in";
 /// Name of the cookie of a browser that must not be signed in without a click: its user has signed
 /// out, or it has tried.
 pub const NO_SILENT_COOKIE_NAME: &str = "__Host-keygate-no-silent";
@@ -61,6 +62,13 @@ impl Token {
         let mut bytes = [0; 32];
         getrandom::fill(&mut bytes)?;
         Ok(Self(Secret::new(URL_SAFE_NO_PAD.encode(bytes))))
+    }
+
+    /// A token that a browser presents, to be given to it once more; none for a text of another form.
+    fn from_presented(presented: &[u8]) -> Option<Self> {
+        let has_form = presented.len() == LENGTH && URL_SAFE_NO_PAD.decode(presented).is_ok();
+        let text = std::str::from_utf8(presented).ok().filter(|_| has_form)?;
+        Some(Self(Secret::new(text.to_owned())))
     }
 
     /// The plain text, for the cookie or the link that carries it.
@@ -114,6 +122,23 @@ pub fn cookie_value<'a>(headers: &'a HeaderMap, name: &str) -> Option<&'a [u8]> 
     fields.flat_map(|field| cookie_pairs(field.as_bytes())).find_map(|pair| value_of(pair, name.as_bytes()))
 }
 
+/// The sign-in cookies of a browser, as names and tokens, in the order in which it sends them: the oldest first (RFC
+/// 6265, section 5.4). There are several when tabs without one began to sign in at once.
+pub fn sign_in_cookies(headers: &HeaderMap) -> impl Iterator<Item = (&str, Token)> {
+    let fields = headers.get_all(COOKIE).into_iter();
+    fields.flat_map(|field| cookie_pairs(field.as_bytes())).filter_map(|pair| {
+        let (name, value) = split_pair(pair)?;
+        let name = std::str::from_utf8(name).ok().filter(|name| name.starts_with(SIGN_IN_COOKIE_PREFIX))?;
+        Some((name, Token::from_presented(value)?))
+    })
+}
+
+/// Name of the sign-in cookie that carries a token.
+pub fn sign_in_cookie_name(token: &Token) -> String {
+    let [first, second, third, fourth, ..] = *token.digest().as_bytes();
+    format!("{SIGN_IN_COOKIE_PREFIX}-{:08x}", u32::from_be_bytes([first, second, third, fourth]))
+}
+
 /// The pairs of a `Cookie` field, without surrounding blanks (RFC 6265, section 4.2.1).
 pub fn cookie_pairs(field: &[u8]) -> impl Iterator<Item = &[u8]> {
     field.split(|byte| *byte == b';').map(<[u8]>::trim_ascii)
@@ -125,8 +150,13 @@ pub fn is_gateway_cookie(pair: &[u8]) -> bool {
 }
 
 fn value_of<'a>(pair: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
-    let (found, value) = pair.split_at_checked(pair.iter().position(|byte| *byte == b'=')?)?;
-    (found.trim_ascii() == name).then(|| value[1..].trim_ascii())
+    split_pair(pair).and_then(|(found, value)| (found == name).then_some(value))
+}
+
+/// Name and value of a pair of a `Cookie` field.
+fn split_pair(pair: &[u8]) -> Option<(&[u8], &[u8])> {
+    let (name, value) = pair.split_at_checked(pair.iter().position(|byte| *byte == b'=')?)?;
+    Some((name.trim_ascii(), value[1..].trim_ascii()))
 }
 
 /// CSRF check: returns true when a request with a cookie may be treated as its user's intent.

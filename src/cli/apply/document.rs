@@ -59,7 +59,7 @@ pub(super) struct UserSpec {
     pub(super) removed: bool,
 }
 
-/// A federation rule, named by its name; all of it but `max` and `tags`, unless it is removed.
+/// A federation rule, named by its name; all of it but `audiences`, `max` and `tags`, unless it is removed.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(super) struct RuleSpec {
@@ -71,6 +71,7 @@ pub(super) struct RuleSpec {
     pub(super) issuer: String,
     #[serde(default)]
     pub(super) audience: String,
+    pub(super) audiences: Option<Vec<String>>,
     #[serde(default)]
     pub(super) claims: BTreeMap<String, ClaimPattern>,
     #[serde(default)]
@@ -164,6 +165,7 @@ impl RuleSpec {
             user: self.user.clone(),
             issuer: self.issuer.clone(),
             audience: self.audience.clone(),
+            audiences: self.audiences.clone().unwrap_or_default(),
             claims: self.claims.clone(),
             permissions,
             max: self.max,

@@ -28,6 +28,7 @@ pub(super) fn plan(org: &OrgSpec, spec: &RuleSpec, present: &[FederationRule], u
     let mut wanted = spec.to_rule();
     if let Some(present) = present {
         wanted.max = wanted.max.or(Some(present.max));
+        wanted.audiences = spec.audiences.clone().unwrap_or_else(|| present.audiences.clone());
         wanted.tags = spec.tags.clone().unwrap_or_else(|| present.tags.clone());
     }
     let new = fields(&wanted);
@@ -68,17 +69,23 @@ fn beyond_service<'a>(rule: &'a NewFederationRule, of_service: &[Permission]) ->
 
 /// The rule as a file would have it.
 fn as_in_file(rule: &FederationRule) -> NewFederationRule {
-    let FederationRule { name, user, service, issuer, audience, claims, permissions, max, tags, .. } = rule.clone();
+    let FederationRule { name, user, service, issuer, audience, audiences, claims, permissions, max, tags, .. } =
+        rule.clone();
     let user = service.unwrap_or_else(|| user.to_string());
-    NewFederationRule { name, user, issuer, audience, claims, permissions, max: Some(max), tags }
+    NewFederationRule { name, user, issuer, audience, audiences, claims, permissions, max: Some(max), tags }
 }
 
-fn fields(rule: &NewFederationRule) -> [(&'static str, String); 7] {
+fn or_none(texts: &[String]) -> String {
+    if texts.is_empty() { "none".to_owned() } else { texts.join(" ") }
+}
+
+fn fields(rule: &NewFederationRule) -> [(&'static str, String); 8] {
     let max = rule.max.unwrap_or(FEDERATED_KEY_LIFETIME);
     [
         ("user", rule.user.clone()),
         ("issuer", rule.issuer.clone()),
         ("audience", rule.audience.clone()),
+        ("audiences", or_none(&rule.audiences)),
         ("claims", claims_text(&rule.claims)),
         ("permissions", permissions_text(&rule.permissions)),
         ("max", WithUnit::Duration(max).to_string()),

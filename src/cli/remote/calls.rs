@@ -99,7 +99,7 @@ const ROWS: &[Row] = &[
     row("key.find", Method::GET, "keys", as_it_is, ReplyOf::List("found_keys")),
     row("key.show", Method::GET, "keys/{key}", as_it_is, KEY),
     row("key.set", Method::PATCH, "keys/{key}", as_it_is, KEY),
-    row("key.limits", Method::PATCH, "keys/{key}", as_it_is, KEY),
+    row("key.limits", Method::PATCH, "keys/{key}", limits, KEY),
     row("key.disable", Method::POST, "keys/{key}/disable", as_it_is, KEY),
     row("key.enable", Method::POST, "keys/{key}/enable", as_it_is, KEY),
     row("key.revoke", Method::POST, "keys/{key}/revoke", as_it_is, KEY),
@@ -195,6 +195,15 @@ fn text(value: &Value) -> Option<String> {
 }
 
 fn as_it_is(_: &mut Members) {}
+
+/// Limits as a merge patch: what is absent stays, and the burst follows the requests, as the command says.
+fn limits(members: &mut Members) {
+    let Some(Value::Object(limits)) = members.get_mut("limits") else { return };
+    limits.retain(|_, value| !value.is_null());
+    if let Some(requests) = limits.get("requests").cloned() {
+        limits.entry("burst").or_insert(requests);
+    }
+}
 
 fn suspend(members: &mut Members) {
     members.insert("suspended".into(), true.into());
@@ -327,6 +336,14 @@ mod tests {
             (
                 json!({ "operation": "key.limits", "key": "abcDEF123", "limits": null }),
                 "PATCH /v1/keys/abcDEF123 {\"limits\":null}",
+            ),
+            (
+                json!({ "operation": "key.limits", "key": "abcDEF123", "limits": { "requests": 5, "burst": null } }),
+                "PATCH /v1/keys/abcDEF123 {\"limits\":{\"burst\":5,\"requests\":5}}",
+            ),
+            (
+                json!({ "operation": "key.limits", "key": "abcDEF123", "limits": { "requests": null, "burst": 7 } }),
+                "PATCH /v1/keys/abcDEF123 {\"limits\":{\"burst\":7}}",
             ),
         ] {
             assert_eq!(made(operation), expected);

@@ -158,6 +158,7 @@ async fn token_of_the_certified_provider_is_exchanged_once() {
             name: "real".into(),
             issuer,
             audience: "keygate".into(),
+            audiences: Vec::new(),
             claims,
             ..world.rule()
         };

@@ -82,6 +82,7 @@ impl World {
             user: "ci".into(),
             issuer: self.ci.issuer(),
             audience: AUDIENCE.into(),
+            audiences: Vec::new(),
             claims: [("sub".to_owned(), "repo:acme/*:ref:refs/heads/main".parse().unwrap())].into(),
             permissions: vec!["queries:read".parse().unwrap()],
             max: Some(Duration::from_secs(600)),

@@ -99,6 +99,25 @@ fn all_claims_of_the_rule_have_to_match() {
 }
 
 #[test]
+fn further_audiences_of_a_rule_are_accepted_and_no_others() {
+    let world = World::embedded();
+    let audiences = vec!["project".to_owned()];
+    let rule = control::management::NewFederationRule { name: "project".into(), audiences, ..world.rule() };
+    assert_eq!(world.create_rule(rule).audiences, ["project"]);
+    let present = |target: &str, audience: Value| {
+        let mut claims = world.claims();
+        claims["aud"] = audience;
+        exchange(&world.gateway, target, &world.sign(&claims), &[])
+    };
+    issued(&present("acme/project", json!([AUDIENCE, "project"])));
+    issued(&present("acme/project", json!(AUDIENCE)));
+    for refused in [json!([AUDIENCE, "project", "other"]), json!(["project"]), json!([AUDIENCE, "Project"])] {
+        assert_eq!(refusal(&present("acme/project", refused)), grant("token_refused"));
+    }
+    assert_eq!(refusal(&present(TARGET, json!([AUDIENCE, "project"]))), grant("token_refused"), "of another rule");
+}
+
+#[test]
 fn rule_that_is_not_there_and_a_token_of_another_issuer_look_the_same() {
     let world = World::embedded();
     let mut foreign = world.claims();

@@ -3,6 +3,7 @@
 mod fixture;
 mod calls;
 mod conditions;
+mod patches;
 mod isolation;
 mod calls_at_random;
 mod stranger;

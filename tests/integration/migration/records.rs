@@ -48,6 +48,7 @@ pub(super) fn new_rule(service: &User, name: &str) -> FederationRule {
         user: service.id,
         issuer: "https://ci.example.com".into(),
         audience: "https://gateway.example.com".into(),
+        audiences: Vec::new(),
         claims: [("sub".to_owned(), "repo:acme/*:ref:refs/heads/main".parse().unwrap())].into(),
         permissions: vec!["a".parse().unwrap()],
         max: OVERLAP,

@@ -91,6 +91,7 @@ impl Real {
             label: "The real one".into(),
             issuer: self.issuer.clone(),
             client_id: CLIENT_ID.into(),
+            audiences: Vec::new(),
             client_secret: secret,
             scopes: vec!["email".into(), "profile".into(), "groups".into()],
             claims: vec!["groups".into()],

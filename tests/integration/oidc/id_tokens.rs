@@ -82,6 +82,31 @@ async fn wrong_claims_have_reasons_of_their_own() {
 }
 
 #[tokio::test]
+async fn further_audiences_are_accepted_where_they_are_listed() {
+    let hostile = Hostile::start();
+    let settings = control::oidc::Settings { audiences: vec!["246361787010646019".into()], ..settings_at(&hostile) };
+    let provider = control::oidc::Provider::new(settings).unwrap();
+    let audience =
+        |value: Value| hostile.behave(|now| now.claims = Box::new(move |claims| claims["aud"] = value.clone()));
+    for accepted in
+        [json!("client 1"), json!(["client 1", "246361787010646019"]), json!(["246361787010646019", "client 1"])]
+    {
+        audience(accepted.clone());
+        assert_eq!(sign_in(&provider).await.map(drop).map_err(|error| error.in_full()), Ok(()), "{accepted}");
+    }
+    for (refused, named) in [
+        (json!(["client 1", "246361787010646019", "evil \"client\"\n"]), "client 1, 246361787010646019, evil client"),
+        (json!("246361787010646019"), "246361787010646019"),
+        (json!(["client 1", "24636178701064601"]), "client 1, 24636178701064601"),
+    ] {
+        audience(refused.clone());
+        let error = sign_in(&provider).await.unwrap_err();
+        assert_eq!(error.reason(), "audience", "{refused}");
+        assert!(error.in_full().ends_with(&format!(": {named}")), "{}", error.in_full());
+    }
+}
+
+#[tokio::test]
 async fn signature_must_be_the_providers() {
     let hostile = Hostile::start();
     let provider = provider_at(&hostile);

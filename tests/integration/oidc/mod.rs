@@ -9,6 +9,7 @@ pub mod signing;
 mod certified;
 mod responses;
 mod id_tokens;
+mod keys;
 mod unavailable;
 
 use control::oidc::{AuthorizationResponse, Error, Prompt, Provider, Settings, VerifiedIdentity};
@@ -29,6 +30,7 @@ fn settings_at(hostile: &Hostile) -> Settings {
         label: "The hostile one".into(),
         issuer: hostile.issuer(),
         client_id: "client 1".into(),
+        audiences: Vec::new(),
         client_secret: Some(Secret::new(SECRET.into())),
         scopes: vec!["email".into()],
         claims: Vec::new(),

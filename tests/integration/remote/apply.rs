@@ -41,9 +41,10 @@ fn drift_is_shown_by_exit_status_3_until_the_file_is_applied() {
     assert_eq!(fixture.remote(&apply("--dry-run --json")).code, 0);
 
     // A rule that differs is removed and created anew.
-    fixture.write("acme.yaml", &FILE.replace("audience: api", "audience: other, max: 30m"));
+    fixture.write("acme.yaml", &FILE.replace("audience: api", "audience: other, audiences: [more, most], max: 30m"));
     let changed = fixture.remote(&apply("--yes"));
-    let expected = "~ rule acme/deploy: audience api -> other; max 1h -> 30m\napplied 1 change\n";
+    let expected =
+        "~ rule acme/deploy: audience api -> other; audiences none -> more most; max 1h -> 30m\napplied 1 change\n";
     assert_eq!((changed.code, &*changed.out), (0, expected), "{}", changed.err);
     assert_eq!(fixture.same(&apply("--dry-run")), "nothing to change\n");
     let (before, after) = FILE.split_once("{ name: deploy").unwrap();

@@ -13,7 +13,7 @@ use crate::support::{Client, Gateway, Response};
 pub const AGENT: &str = "Browser/1.0 (test)";
 /// Name of the session cookie.
 pub const SESSION: &str = "__Host-keygate";
-/// Name of the cookie of a pending sign-in.
+/// Beginning of the name of the cookie of pending sign-ins.
 pub const SIGN_IN: &str = "__Host-keygate-sign-in";
 
 /// A simulated browser.
@@ -43,6 +43,21 @@ impl GatewayBrowser {
     /// The value of a stored cookie.
     pub fn cookie(&self, name: &str) -> Option<String> {
         self.cookies.iter().find(|(held, _)| held == name).map(|(_, value)| value.clone())
+    }
+
+    /// All cookies.
+    pub fn cookies(&self) -> &[(String, String)] {
+        &self.cookies
+    }
+
+    /// Names and values of the cookies of pending sign-ins, oldest first.
+    pub fn sign_in_cookies(&self) -> Vec<(String, String)> {
+        self.cookies.iter().filter(|(held, _)| held.starts_with(SIGN_IN)).cloned().collect()
+    }
+
+    /// The value of the newest cookie of pending sign-ins.
+    pub fn sign_in_cookie(&self) -> Option<String> {
+        self.sign_in_cookies().pop().map(|(_, value)| value)
     }
 
     /// The value of the session cookie.

@@ -17,6 +17,7 @@ mod refused;
 mod attacks;
 mod links;
 mod silent;
+mod tabs;
 mod full_disk;
 mod limits;
 mod listeners;

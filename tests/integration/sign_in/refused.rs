@@ -35,6 +35,7 @@ fn assert_refused(gateway: &GatewayProcess, provider: &str, what: &str, status: 
     for part in [format!("reason=\"{reason}\""), format!("provider=\"{provider}\""), "cause=".into()] {
         assert!(line.contains(&part), "{what}: no {part} in {line}");
     }
+    assert!(reason != "audience" || line.contains("another"), "the audiences are not named: {line}");
     for secret in ["eyJ", "access-", SECRET] {
         assert!(!line.contains(secret) && !text(&answer).contains(secret), "{what}: {secret}");
     }

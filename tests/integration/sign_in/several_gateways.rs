@@ -64,7 +64,7 @@ fn links_and_callbacks_work_once_at_one_of_all_gateways() {
     for _ in 0..5 {
         let mut visitor = GatewayBrowser::new(&two[0]);
         let back = visitor.begin_and_come_back("corp");
-        let browser = visitor.cookie(SIGN_IN).unwrap();
+        let browser = visitor.sign_in_cookie().unwrap();
         let statuses = race(&two, |racer| {
             racer.plant(SIGN_IN, &browser);
             racer.arrive(&back).status

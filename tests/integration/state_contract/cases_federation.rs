@@ -35,6 +35,7 @@ fn rule_of(fixture: &Fixture, user: UserId, name: &str) -> FederationRule {
         user,
         issuer: "https://ci.example.com".into(),
         audience: "https://api.example.com".into(),
+        audiences: Vec::new(),
         claims: [("sub".to_owned(), "repo:acme/*:ref:refs/heads/main".parse().unwrap())].into(),
         permissions: vec![permission("queries:read")],
         max: HOUR,

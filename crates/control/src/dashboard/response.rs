@@ -12,7 +12,7 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
 use super::assets::Asset;
-use domain::session::{COOKIE_NAME, NO_SILENT_COOKIE_NAME, SIGN_IN_COOKIE_NAME, Token};
+use domain::session::{COOKIE_NAME, NO_SILENT_COOKIE_NAME, Token, sign_in_cookie_name};
 
 /// A response with its whole body.
 pub(super) type DashboardResponse = Response<Bytes>;
@@ -115,14 +115,14 @@ pub(super) fn without_silent_sign_in(response: DashboardResponse) -> DashboardRe
     with_cookie(response, NO_SILENT_COOKIE_NAME, SILENT_DISABLED, None)
 }
 
-/// Sets the cookie that binds a pending sign-in to the browser, for this many seconds.
+/// Sets the cookie that binds the pending sign-ins of a browser to it, for this many seconds.
 pub(super) fn with_sign_in_cookie(response: DashboardResponse, token: &Token, seconds: u64) -> DashboardResponse {
-    with_cookie(response, SIGN_IN_COOKIE_NAME, token.expose(), Some(seconds))
+    with_cookie(response, &sign_in_cookie_name(token), token.expose(), Some(seconds))
 }
 
-/// Deletes the cookie of a pending sign-in.
-pub(super) fn without_sign_in_cookie(response: DashboardResponse) -> DashboardResponse {
-    with_cookie(response, SIGN_IN_COOKIE_NAME, "", Some(0))
+/// Deletes a cookie of pending sign-ins.
+pub(super) fn without_sign_in_cookie(response: DashboardResponse, name: &str) -> DashboardResponse {
+    with_cookie(response, name, "", Some(0))
 }
 
 /// Sets a cookie that carries a sealed key to the page that shows it, for this many seconds.

@@ -3,7 +3,7 @@
 //! - One path, of listeners for the API. Without the block `federation` of the configuration it is the upstream's.
 //! - The audience of a request names a federation rule; only issuers of rules are asked for their keys.
 //! - What one client address may try is bounded, as sign-ins are: an attempt counts until it has succeeded.
-//! - Nothing of a token is logged or repeated, but the name of a claim that does not match.
+//! - Nothing of a token is repeated, but the name of a claim that does not match. The log also names its audiences.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -161,7 +161,7 @@ impl TokenEndpoint {
             return Err(ManagementError::from(FederationError::Target).into());
         }
         let issuer = self.shared.issuers.find(target.issuer()).map_err(FederationError::from)?;
-        let verified = issuer.verify(&request.subject_token, target.audience(), now).await;
+        let verified = issuer.verify(&request.subject_token, target.audiences(), now).await;
         let token = verified.map_err(FederationError::from)?;
         let key = management.exchange_token(&target, &token, request.scope, client, now).await?;
         Ok(response::success(&key, now))

@@ -11,7 +11,7 @@ use std::net::IpAddr;
 use super::Conditions;
 use super::{Management, ManagementError, UnixUser};
 use domain::clock::Micros;
-use domain::identity::{OrgId, PersonId, UserId};
+use domain::identity::{OrgId, PersonId, UserId, Voucher};
 use domain::management_token::{ManagementToken, TokenId};
 use domain::names;
 use domain::session::TokenDigest;
@@ -191,6 +191,11 @@ impl Actor {
 }
 
 impl SignedInUser {
+    /// Returns whether a provider vouched for the same person when the session began.
+    pub fn is_vouched_by(&self, voucher: &Voucher) -> bool {
+        self.session.provider.as_ref() == Some(&voucher.provider) && self.session.person == voucher.person
+    }
+
     /// The person, who is the same in all their organizations and sessions.
     pub fn person(&self) -> PersonId {
         self.session.person

@@ -35,6 +35,9 @@ pub struct NewFederationRule {
     pub issuer: String,
     /// The audience of the tokens, to the letter.
     pub audience: String,
+    /// Further audiences that are trusted.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub audiences: Vec<String>,
     /// Patterns of claims by their names.
     pub claims: BTreeMap<String, ClaimPattern>,
     /// Permissions of its keys.
@@ -60,6 +63,8 @@ pub struct FederationRule {
     pub target: String,
     pub issuer: String,
     pub audience: String,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub audiences: Vec<String>,
     pub claims: BTreeMap<String, ClaimPattern>,
     pub permissions: Vec<Permission>,
     #[serde(with = "duration_text")]
@@ -197,6 +202,7 @@ impl NewFederationRule {
             user,
             issuer: self.issuer,
             audience: self.audience,
+            audiences: self.audiences,
             claims: self.claims,
             permissions: normalize_permissions(self.permissions),
             max: self.max.unwrap_or(FEDERATED_KEY_LIFETIME),
@@ -212,10 +218,21 @@ impl NewFederationRule {
 impl FederationRule {
     fn new(rule: state::FederationRule, org_name: &str, service: Option<String>) -> Self {
         let state::FederationRule {
-            name, org, user, issuer, audience, claims, permissions, max, tags, created, ..
+            name,
+            org,
+            user,
+            issuer,
+            audience,
+            audiences,
+            claims,
+            permissions,
+            max,
+            tags,
+            created,
+            ..
         } = rule;
         let target = format!("{org_name}/{name}");
-        Self { target, name, org, user, service, issuer, audience, claims, permissions, max, tags, created }
+        Self { target, name, org, user, service, issuer, audience, audiences, claims, permissions, max, tags, created }
     }
 }
 

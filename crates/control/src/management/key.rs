@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{KeyActor, KeyMark, KeyStatus, Responsible, UserKind, duration_text};
+use super::{KeyActor, KeyMark, KeyStatus, Responsible, UserKind, duration_text, given};
 use crate::secret_text;
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, UserId};
@@ -98,6 +98,21 @@ pub struct LimitUpdate {
     pub burst: Option<u32>,
 }
 
+/// Patch of a key's limits (RFC 7396): what is absent stays as it is in force, `null` is the configured value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitPatch {
+    /// Tokens that flow in during one `per`.
+    #[serde(default, deserialize_with = "given::deserialize")]
+    pub requests: Option<Option<u32>>,
+    /// The time in which they flow in.
+    #[serde(default, deserialize_with = "given::duration::deserialize")]
+    pub per: Option<Option<Duration>>,
+    /// Tokens that the bucket holds when full. `null` with other requests than the configured: as many as these.
+    #[serde(default, deserialize_with = "given::deserialize")]
+    pub burst: Option<Option<u32>>,
+}
+
 /// Key with a new secret: the only time that the secret is shown, if it was made here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewKey {
@@ -187,6 +202,23 @@ impl LimitUpdate {
     }
 }
 
+impl LimitPatch {
+    /// Applies the patch to the quota in force, where this one is configured.
+    pub(super) fn apply_to(self, in_force: Quota, configured: Quota) -> Quota {
+        let requests = self.requests.map_or(in_force.requests, |given| given.unwrap_or(configured.requests));
+        let per = self.per.map_or(in_force.per, |given| given.unwrap_or(configured.per));
+        let default_burst = if requests == configured.requests { configured.burst } else { requests };
+        let burst = self.burst.map_or(in_force.burst, |given| given.unwrap_or(default_burst));
+        Quota { requests, per, burst, strict: false }
+    }
+}
+
+impl From<LimitUpdate> for LimitPatch {
+    fn from(LimitUpdate { requests, per, burst }: LimitUpdate) -> Self {
+        Self { requests: requests.map(Some), per: per.map(Some), burst: burst.or(requests).map(Some) }
+    }
+}
+
 impl ApiKey {
     /// The key itself, to be shown once.
     pub fn expose(&self) -> &str {
@@ -223,6 +255,27 @@ mod tests {
         assert_eq!((faster.requests, faster.per, faster.burst), (20, quota.per, 20));
         let bursty = LimitUpdate { requests: Some(20), burst: Some(1), ..LimitUpdate::default() }.apply_to(quota);
         assert_eq!((bursty.requests, bursty.burst), (20, 1));
+    }
+
+    #[test]
+    fn patch_of_limits_loosens_nothing_unasked() {
+        let minute = Duration::from_secs(60);
+        let in_force = Quota { requests: 10, per: minute, burst: 5, strict: false };
+        let configured = Quota { requests: 1000, per: 60 * minute, burst: 100, strict: false };
+        for (patch, (requests, per, burst)) in [
+            ("{}", (10, minute, 5)),
+            (r#"{"requests":20}"#, (20, minute, 5)),
+            (r#"{"requests":20,"burst":null}"#, (20, minute, 20)),
+            (r#"{"requests":null,"burst":null}"#, (1000, minute, 100)),
+            (r#"{"per":null}"#, (10, 60 * minute, 5)),
+            (r#"{"per":"1s","burst":7}"#, (10, Duration::from_secs(1), 7)),
+        ] {
+            let read: LimitPatch = serde_json::from_str(patch).unwrap();
+            let expected = Quota { requests, per, burst, strict: false };
+            assert_eq!(read.apply_to(in_force, configured), expected, "{patch}");
+        }
+        let update = LimitUpdate { requests: Some(20), ..LimitUpdate::default() };
+        assert_eq!(LimitPatch::from(update).apply_to(in_force, configured), update.apply_to(in_force));
     }
 
     #[test]

@@ -109,7 +109,8 @@ impl Management {
         limits: Option<LimitUpdate>,
         now: Micros,
     ) -> Result<Key, ManagementError> {
-        self.update_key(actor, id, KeyUpdate { limits: Some(limits), ..KeyUpdate::default() }, now).await
+        self.update_key(actor, id, KeyUpdate { limits: Some(limits.map(Into::into)), ..KeyUpdate::default() }, now)
+            .await
     }
 
     /// Looks up the organization and the user that a new key is for, and checks its name.

@@ -91,7 +91,7 @@ pub use explain::{Explanation, LimitStatus};
 pub use federation_error::FederationError;
 pub use federation_rules::{FEDERATED_KEY_LIFETIME, FederationRule, NewFederationRule};
 pub use good_practice::GoodPractice;
-pub use key::{ApiKey, Key, KeyLimits, LimitUpdate, NewKey};
+pub use key::{ApiKey, Key, KeyLimits, LimitPatch, LimitUpdate, NewKey};
 pub use key_actor::KeyActor;
 pub use key_creation::{GivenSecret, NewKeyRequest, SecretSource};
 pub use key_policy::PolicyUpdate;

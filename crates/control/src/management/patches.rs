@@ -9,7 +9,7 @@ use serde::Deserialize;
 use super::authorization::Access;
 use super::user::Responsible;
 use super::{
-    Actor, Key, LimitUpdate, Management, ManagementError, Org, OrgPolicyUpdate, PolicyUpdate, User, check_concurrent,
+    Actor, Key, LimitPatch, Management, ManagementError, Org, OrgPolicyUpdate, PolicyUpdate, User, check_concurrent,
     conditions, given, keys, operands, orgs, users,
 };
 use domain::clock::Micros;
@@ -64,7 +64,7 @@ pub struct KeyUpdate {
     pub policy: PolicyUpdate,
     /// Its own limits; `null` for the configured ones.
     #[serde(default, deserialize_with = "given::deserialize")]
-    pub limits: Option<Option<LimitUpdate>>,
+    pub limits: Option<Option<LimitPatch>>,
 }
 
 impl UserUpdate {
@@ -219,7 +219,7 @@ impl Management {
         let quota = match limits {
             None => Field::Keep,
             Some(None) => Field::Clear,
-            Some(Some(limits)) => Field::Set(limits.apply_to(in_force).validate()?),
+            Some(Some(limits)) => Field::Set(limits.apply_to(in_force, self.state.quota()).validate()?),
         };
         let change = Change::UpdateKey { key: id, patch: KeyPatch { quota, policy } };
         self.apply_change(action, keys::target(&owned.key), change, by).await?;

@@ -55,9 +55,9 @@ impl ExchangeTarget {
         &self.rule.issuer
     }
 
-    /// Audience of the tokens that are exchanged by the rule.
-    pub fn audience(&self) -> &str {
-        &self.rule.audience
+    /// Audience of the tokens that are exchanged by the rule, and others that they may have besides.
+    pub fn audiences(&self) -> (&str, &[String]) {
+        (&self.rule.audience, &self.rule.audiences)
     }
 }
 

@@ -6,7 +6,7 @@ use http::{HeaderValue, Response, StatusCode};
 use uuid::Uuid;
 
 use super::response;
-use crate::json_input::InputError;
+use crate::json_input::{InputError, add_accept_patch};
 use crate::management::{ErrorKind, ManagementError, TokenRefusal};
 use crate::request::RouteError;
 use domain::problem::{self, Problem, sentence};
@@ -127,6 +127,7 @@ impl ApiError {
             }
             _ => {}
         }
+        add_accept_patch(headers, matches!(self, Self::Input(InputError::PatchMediaType)));
         response
     }
 }

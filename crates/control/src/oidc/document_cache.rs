@@ -10,15 +10,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use openidconnect::core::CoreJsonWebKeySet;
 use openidconnect::url::Url;
 use parking_lot::Mutex;
 
 use super::error::Error;
 use super::http::{HttpClient, HttpError, HttpResponse};
 use super::invalid_response::{InvalidProviderResponse, ProviderEndpoint};
+use super::key_set::{KeySet, UnfitKey};
 use super::metadata::{self, Metadata};
-use domain::clock::Micros;
+use domain::clock::{self, Micros};
 
 /// Time for which a document is fresh.
 const FRESH: Duration = Duration::from_secs(3600);
@@ -36,15 +36,26 @@ pub(super) struct DocumentCache<M = Metadata> {
     discovery: Url,
     parse: ParseMetadata<M>,
     metadata: Mutex<Option<Cached<M>>>,
-    keys: Mutex<Option<Cached<KeySet>>>,
+    keys: Mutex<Option<Cached<CachedKeys>>>,
     /// Time at which the key set was last read because of an unknown key.
     last_refresh: Mutex<Option<Micros>>,
 }
 
+/// What an examination of a provider has found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Examination {
+    /// Number of the keys that signatures are accepted of.
+    pub keys: usize,
+    /// The other keys: their ids, and why.
+    pub refused: Vec<(Option<String>, UnfitKey)>,
+    /// Seconds by which the provider's clock is ahead; none when it sends no `Date`.
+    pub clock_ahead: Option<i64>,
+}
+
 /// Key set of a provider, and the address that it was read from.
-pub(super) struct KeySet {
+pub(super) struct CachedKeys {
     from: Url,
-    pub(super) keys: CoreJsonWebKeySet,
+    pub(super) set: KeySet,
 }
 
 struct Cached<T> {
@@ -106,12 +117,26 @@ impl<M> DocumentCache<M> {
     ///
     /// # Errors
     /// [`Error::Unreachable`] and [`Error::InvalidResponse`], when no fresh one is cached.
-    pub(super) async fn keys(&self, http: &HttpClient, from: &Url, now: Micros) -> Result<Arc<KeySet>, Error> {
+    pub(super) async fn keys(&self, http: &HttpClient, from: &Url, now: Micros) -> Result<Arc<CachedKeys>, Error> {
         let cached = self.keys.lock().clone();
         match cached.filter(|cached| cached.is_fresh(now) && cached.value.from == *from) {
             Some(fresh) => Ok(fresh.value),
             None => self.read_keys(http, from, now).await,
         }
+    }
+
+    /// Reads both documents, whatever is cached. `keys_at` is the address of the key set.
+    ///
+    /// # Errors
+    /// As [`Self::metadata`] and [`Self::keys`].
+    pub(super) async fn examine(&self, http: &HttpClient, keys_at: fn(&M) -> &Url) -> Result<Examination, Error> {
+        let response = get(http, &self.discovery, ProviderEndpoint::Discovery).await?;
+        let received = clock::now();
+        let metadata = (self.parse)(&response.body, &self.issuer)?;
+        let set = parse_keys(&get(http, keys_at(&metadata), ProviderEndpoint::Keys).await?)?;
+        let seconds = |time: Micros| time.0.cast_signed() / 1_000_000;
+        let clock_ahead = response.date.map(|date| seconds(date) - seconds(received));
+        Ok(Examination { keys: set.keys.keys().len(), refused: set.refused().to_vec(), clock_ahead })
     }
 
     /// A newer key set than this one, after a key was unknown; none when the last refresh was a moment ago.
@@ -121,9 +146,9 @@ impl<M> DocumentCache<M> {
     pub(super) async fn refresh_keys(
         &self,
         http: &HttpClient,
-        old: &Arc<KeySet>,
+        old: &Arc<CachedKeys>,
         now: Micros,
-    ) -> Result<Option<Arc<KeySet>>, Error> {
+    ) -> Result<Option<Arc<CachedKeys>>, Error> {
         // Another sign-in may have read a newer one since.
         let cached = self.keys.lock().clone();
         if let Some(newer) = cached.filter(|cached| !Arc::ptr_eq(&cached.value, old) && cached.is_fresh(now)) {
@@ -150,14 +175,18 @@ impl<M> DocumentCache<M> {
         (self.parse)(&response.body, &self.issuer)
     }
 
-    async fn read_keys(&self, http: &HttpClient, from: &Url, now: Micros) -> Result<Arc<KeySet>, Error> {
+    async fn read_keys(&self, http: &HttpClient, from: &Url, now: Micros) -> Result<Arc<CachedKeys>, Error> {
         let response = get(http, from, ProviderEndpoint::Keys).await?;
-        let keys = serde_json::from_slice(&response.body);
-        let keys = keys.map_err(|error| invalid(ProviderEndpoint::Keys, InvalidProviderResponse::from_json(&error)))?;
-        let value = Arc::new(KeySet { from: from.clone(), keys });
+        let set = parse_keys(&response)?;
+        let value = Arc::new(CachedKeys { from: from.clone(), set });
         *self.keys.lock() = Some(Cached { value: Arc::clone(&value), until: now.after(FRESH) });
         Ok(value)
     }
+}
+
+fn parse_keys(response: &HttpResponse) -> Result<KeySet, Error> {
+    KeySet::parse(&response.body)
+        .map_err(|error| invalid(ProviderEndpoint::Keys, InvalidProviderResponse::from_json(&error)))
 }
 
 async fn get(http: &HttpClient, url: &Url, endpoint: ProviderEndpoint) -> Result<HttpResponse, Error> {

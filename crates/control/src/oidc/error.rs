@@ -6,6 +6,7 @@ use super::http::HttpError;
 use super::invalid_response::{
     ErrorDescription, InvalidAuthorizationResponse, InvalidProviderResponse, ProviderEndpoint,
 };
+use super::key_set::UnfitKey;
 use super::settings::InvalidIssuer;
 use platform::outbound::delivery;
 use platform::tls;
@@ -31,9 +32,9 @@ pub enum Error {
     /// An endpoint of the provider answers with an invalid response.
     #[error("the response of the provider's {0} is invalid")]
     InvalidResponse(ProviderEndpoint, #[source] InvalidProviderResponse),
-    /// The discovery document names another issuer (OpenID Connect Discovery 1.0, section 4.3).
-    #[error("the discovery document names another issuer than the configured one; they must be equal to the letter")]
-    IssuerMismatch,
+    /// The discovery document names another issuer (OpenID Connect Discovery 1.0, section 4.3). With both.
+    #[error("the discovery document names another issuer than the configured one; they must be equal to the letter{0}")]
+    IssuerMismatch(ErrorDescription),
 
     /// The browser brought no authorization response.
     #[error("the response cannot be read")]
@@ -73,15 +74,18 @@ pub enum Error {
     /// The ID token names a signing key that is not in the provider's key set.
     #[error("the ID token is signed with a key that is not among the provider's")]
     UnknownKey,
+    /// The ID token is signed with a key of the provider that is not accepted.
+    #[error("the ID token is signed with a key that is not accepted")]
+    UnfitKey(#[source] UnfitKey),
     /// The signature of the ID token is wrong.
     #[error("the ID token's signature is wrong")]
     Signature,
     /// `iss` of the ID token is another issuer.
     #[error("the ID token is of another issuer")]
     TokenIssuer,
-    /// `aud` of the ID token is not this client alone.
-    #[error("the ID token is not for this client alone")]
-    Audience,
+    /// `aud` of the token lacks this client, or has audiences that are not trusted. With those that it has.
+    #[error("`aud` of the token lacks the expected audience, or has some that `audiences` does not list{0}")]
+    Audience(ErrorDescription),
     /// `azp` of the ID token is another client.
     #[error("the ID token was issued to another client")]
     AuthorizedParty,
@@ -140,7 +144,7 @@ impl Error {
             Self::Randomness(_) => ("randomness", Fault::Gateway),
             Self::Unreachable(..) => ("unreachable", Fault::ProviderUnavailable),
             Self::InvalidResponse(endpoint, _) => (endpoint.invalid_reason(), Fault::Provider),
-            Self::IssuerMismatch => ("issuer_mismatch", Fault::Provider),
+            Self::IssuerMismatch(_) => ("issuer_mismatch", Fault::Provider),
             Self::AuthorizationResponse(_) => ("callback", Fault::Browser),
             Self::ResponseIssuer => ("response_issuer", Fault::Browser),
             Self::WrongProvider => ("other_provider", Fault::Browser),
@@ -153,9 +157,10 @@ impl Error {
             Self::Unsigned => ("unsigned", Fault::Provider),
             Self::Algorithm => ("algorithm", Fault::Provider),
             Self::UnknownKey => ("unknown_key", Fault::Provider),
+            Self::UnfitKey(_) => ("unfit_key", Fault::Provider),
             Self::Signature => ("signature", Fault::Provider),
             Self::TokenIssuer => ("token_issuer", Fault::Provider),
-            Self::Audience => ("audience", Fault::Provider),
+            Self::Audience(_) => ("audience", Fault::Provider),
             Self::AuthorizedParty => ("authorized_party", Fault::Provider),
             Self::Expired => ("expired", Fault::Provider),
             Self::NotYetValid => ("not_yet", Fault::Provider),
@@ -173,6 +178,6 @@ impl Error {
 
     /// Returns whether the verification may succeed with a newer key set: the provider may have rotated its keys.
     pub(super) fn may_be_rotation(&self) -> bool {
-        matches!(self, Self::UnknownKey | Self::Signature)
+        matches!(self, Self::UnknownKey | Self::UnfitKey(_) | Self::Signature)
     }
 }

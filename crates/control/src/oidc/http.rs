@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, HOST, USER_AGENT};
+use http::header::{ACCEPT, AUTHORIZATION, CONNECTION, CONTENT_TYPE, DATE, HOST, USER_AGENT};
 use http::{HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
@@ -18,6 +18,7 @@ use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use openidconnect::url::{Host, Position, Url};
 
+use domain::clock::{Micros, http_date};
 use platform::outbound::{OutboundStream, Server, ServerError};
 use platform::tls::{self, ClientSettings, ClientTls};
 
@@ -42,6 +43,8 @@ pub(super) struct HttpClient {
 pub(super) struct HttpResponse {
     pub(super) status: StatusCode,
     pub(super) body: Bytes,
+    /// The provider's time (`Date`).
+    pub(super) date: Option<Micros>,
 }
 
 /// Reason why there is no response.
@@ -171,7 +174,8 @@ async fn exchange(stream: Box<dyn OutboundStream>, request: Request<Full<Bytes>>
     let (mut sender, connection) = http1::handshake(TokioIo::new(stream)).await.map_err(classify)?;
     let exchange = async {
         let response = sender.send_request(request).await.map_err(classify)?;
-        Ok(HttpResponse { status: response.status(), body: read_body(response.into_body()).await? })
+        let date = response.headers().get(DATE).and_then(|date| http_date::parse(date.to_str().ok()?));
+        Ok(HttpResponse { status: response.status(), date, body: read_body(response.into_body()).await? })
     };
     let driver = async {
         // The exchange sees the error that ends the connection, so the driver has no result of its own.

@@ -16,6 +16,8 @@ use openidconnect::{
 use serde_json::{Map, Value};
 
 use super::error::Error;
+use super::invalid_response::ErrorDescription;
+use super::key_set::{KeySet, UnfitKey};
 use super::settings::Settings;
 use domain::clock::Micros;
 use domain::secret::Secret;
@@ -39,11 +41,15 @@ pub(super) struct IdTokenVerifier<'a> {
 
 impl IdTokenVerifier<'_> {
     /// Verifies an ID token and returns its claims. The error is the first of possibly several.
-    pub(super) fn verify(&self, raw: &Secret, keys: &CoreJsonWebKeySet) -> Result<Map<String, Value>, Error> {
+    pub(super) fn verify(&self, raw: &Secret, keys: &KeySet) -> Result<Map<String, Value>, Error> {
+        self.verify_with(raw, &keys.keys).map_err(|error| keys.explain(error, raw))
+    }
+
+    fn verify_with(&self, raw: &Secret, keys: &CoreJsonWebKeySet) -> Result<Map<String, Value>, Error> {
         let token: CoreIdToken = raw.expose().parse().map_err(|_| Error::Malformed)?;
         let verifier = self.library_verifier(keys);
         let nonce = Nonce::new(self.nonce.expose().to_owned());
-        let claims = token.claims(&verifier, &nonce).map_err(from_claims_error)?;
+        let claims = token.claims(&verifier, &nonce).map_err(|error| from_claims_error(error, raw))?;
         self.check_authorized_party(claims)?;
         self.check_issue_time(claims)?;
         self.check_access_token(&token, &verifier, claims)?;
@@ -63,7 +69,9 @@ impl IdTokenVerifier<'_> {
         let issuer =
             IssuerUrl::new(self.settings.issuer.clone()).expect("Provider::new checked that the issuer is a URL");
         let earliest = UNIX_EPOCH + Duration::from_micros(self.now.before(CLOCK_LEEWAY).0);
+        let trusted = self.settings.audiences.clone();
         CoreIdTokenVerifier::new_public_client(client, issuer, keys.clone())
+            .set_other_audience_verifier_fn(move |audience| trusted.contains(audience))
             .set_allowed_algs(self.algorithms.iter().cloned())
             .set_time_fn(move || earliest.into())
     }
@@ -120,10 +128,22 @@ pub(super) fn parse_payload(raw: &Secret) -> Result<Map<String, Value>, Error> {
     serde_json::from_slice(&payload).map_err(|_| Error::Malformed)
 }
 
-pub(super) fn from_claims_error(error: ClaimsVerificationError) -> Error {
+/// The audiences of a token that need not be valid, for the log.
+fn audiences(raw: &Secret) -> ErrorDescription {
+    let claims = parse_payload(raw).unwrap_or_default();
+    let found = match claims.get("aud") {
+        Some(Value::Array(list)) => list.iter().filter_map(Value::as_str).collect(),
+        Some(Value::String(one)) => vec![one.as_str()],
+        _ => Vec::new(),
+    };
+    ErrorDescription::new(&found.join(", "))
+}
+
+/// Classifies what the library found in this token.
+pub(super) fn from_claims_error(error: ClaimsVerificationError, raw: &Secret) -> Error {
     match error {
         ClaimsVerificationError::Expired(_) => Error::Expired,
-        ClaimsVerificationError::InvalidAudience(_) => Error::Audience,
+        ClaimsVerificationError::InvalidAudience(_) => Error::Audience(audiences(raw)),
         ClaimsVerificationError::InvalidIssuer(_) => Error::TokenIssuer,
         ClaimsVerificationError::InvalidNonce(_) => Error::Nonce,
         ClaimsVerificationError::SignatureVerification(error) => from_signature_error(error),
@@ -139,6 +159,7 @@ fn from_signature_error(error: SignatureVerificationError) -> Error {
         }
         // Both may be a key that the provider added after the cached key set was read.
         SignatureVerificationError::NoMatchingKey | SignatureVerificationError::AmbiguousKeyId(_) => Error::UnknownKey,
+        SignatureVerificationError::InvalidKey(_) => Error::UnfitKey(UnfitKey::Algorithm),
         _ => Error::Signature,
     }
 }

@@ -1,7 +1,7 @@
 //! Responses of a provider: the endpoints that they come from, and what can be wrong with them.
 //!
-//! - No text of a provider is repeated in an error, except the `error_description` of an authorization response, cut to
-//!   200 characters of printable ASCII.
+//! - No text of a provider is repeated in an error, except the `error_description` of an authorization response, the
+//!   audiences of a token and the issuer of a discovery document, cut to 200 characters of printable ASCII.
 
 use std::fmt;
 
@@ -69,7 +69,7 @@ pub enum InvalidAuthorizationResponse {
     Empty,
 }
 
-/// `error_description` of an authorization response, cleaned; may be empty.
+/// A text of a provider, such as the `error_description` of an authorization response, cleaned; may be empty.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ErrorDescription(String);
 

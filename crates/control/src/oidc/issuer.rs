@@ -6,11 +6,11 @@ use openidconnect::core::CoreJwsSigningAlgorithm as Algorithm;
 use openidconnect::url::Url;
 use serde::Deserialize;
 
-use super::document_cache::DocumentCache;
+use super::document_cache::{DocumentCache, Examination};
 use super::error::Error;
 use super::http::HttpClient;
 use super::invalid_response::InvalidProviderResponse;
-use super::metadata::{accepted_algorithms, invalid};
+use super::metadata::{accepted_algorithms, invalid, issuer_mismatch};
 use super::settings::{is_https, is_loopback_http, parse_issuer};
 use super::subject_token::{SubjectToken, SubjectTokenError, SubjectTokenVerifier};
 use domain::clock::Micros;
@@ -50,19 +50,33 @@ impl Issuer {
         Ok(Self { issuer: issuer.to_owned(), http, documents })
     }
 
-    /// Verifies a token that was issued for this audience; once more with a newer key set when its key is unknown.
+    /// Reads the issuer's documents, for a diagnosis.
+    ///
+    /// # Errors
+    /// [`Error`], for everything that keeps its tokens from being exchanged.
+    pub async fn examine(&self) -> Result<Examination, Error> {
+        self.documents.examine(&self.http, |metadata| &metadata.jwks_uri).await
+    }
+
+    /// Verifies a token that was issued for this audience, and for none besides but `audiences`; once more with a newer
+    /// key set when its key is unknown.
     ///
     /// # Errors
     /// [`SubjectTokenError`].
-    pub async fn verify(&self, raw: &Secret, audience: &str, now: Micros) -> Result<SubjectToken, SubjectTokenError> {
+    pub async fn verify(
+        &self,
+        raw: &Secret,
+        (audience, audiences): (&str, &[String]),
+        now: Micros,
+    ) -> Result<SubjectToken, SubjectTokenError> {
         let metadata = self.documents.metadata(&self.http, now).await?;
         let algorithms = metadata.algorithms();
-        let verifier = SubjectTokenVerifier { issuer: &self.issuer, audience, algorithms: &algorithms, now };
+        let verifier = SubjectTokenVerifier { issuer: &self.issuer, audience, audiences, algorithms: &algorithms, now };
         let cached = self.documents.keys(&self.http, &metadata.jwks_uri, now).await?;
-        match verifier.verify(raw, &cached.keys) {
+        match verifier.verify(raw, &cached.set) {
             Err(error) if error.may_be_rotation() => {
                 match self.documents.refresh_keys(&self.http, &cached, now).await? {
-                    Some(newer) => verifier.verify(raw, &newer.keys),
+                    Some(newer) => verifier.verify(raw, &newer.set),
                     None => Err(error),
                 }
             }
@@ -77,7 +91,7 @@ impl IssuerMetadata {
             serde_json::from_slice(body).map_err(|error| invalid(InvalidProviderResponse::from_json(&error)))?;
         // Another issuer's document, served here, would make its tokens those of this one (Discovery 1.0, section 4.3).
         if metadata.issuer != issuer {
-            return Err(Error::IssuerMismatch);
+            return Err(issuer_mismatch(issuer, &metadata.issuer));
         }
         let is_allowed = if issuer.starts_with("http:") { is_loopback_http } else { is_https };
         if !is_allowed(&metadata.jwks_uri) {

@@ -5,7 +5,7 @@ use openidconnect::url::Url;
 use serde::Deserialize;
 
 use super::error::Error;
-use super::invalid_response::{InvalidProviderResponse, ProviderEndpoint};
+use super::invalid_response::{ErrorDescription, InvalidProviderResponse, ProviderEndpoint};
 use super::settings::{is_https, is_loopback_http};
 
 /// Path of the discovery document below the issuer.
@@ -67,7 +67,7 @@ impl Metadata {
         // Discovery 1.0, section 4.3: another issuer's document, served here, would make its users
         // sign in as this one's.
         if metadata.issuer != issuer {
-            return Err(Error::IssuerMismatch);
+            return Err(issuer_mismatch(issuer, &metadata.issuer));
         }
         metadata.check_endpoints(issuer).map_err(invalid)?;
         if metadata.algorithms().is_empty() {
@@ -120,6 +120,11 @@ pub(super) fn accepted_algorithms(offered: &[String]) -> Vec<Algorithm> {
     let is_offered = |name: &str| offered.iter().any(|offered| offered == name);
     let is_accepted = |name: &str| is_offered(name) || (offered.is_empty() && name == "RS256");
     ACCEPTED_ALGORITHMS.iter().filter(|(name, _)| is_accepted(name)).map(|(_, algorithm)| algorithm.clone()).collect()
+}
+
+/// The error of a document of another issuer than this one.
+pub(super) fn issuer_mismatch(configured: &str, found: &str) -> Error {
+    Error::IssuerMismatch(ErrorDescription::new(&format!("{configured} is configured, the document has {found}")))
 }
 
 pub(super) fn invalid(flaw: InvalidProviderResponse) -> Error {

@@ -9,7 +9,7 @@ use serde_json::{Map, Value};
 use super::authorization_request::{self, AuthorizationRequest, PendingAuthorization, Prompt};
 use super::authorization_response::AuthorizationResponse;
 use super::code_exchange::{Tokens, exchange_code};
-use super::document_cache::{DocumentCache, classify_http_error};
+use super::document_cache::{DocumentCache, Examination, classify_http_error};
 use super::error::Error;
 use super::http::HttpClient;
 use super::id_token::IdTokenVerifier;
@@ -44,6 +44,14 @@ impl Provider {
     /// The settings of the provider.
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// Reads the provider's documents, for a diagnosis.
+    ///
+    /// # Errors
+    /// [`Error`], for everything that keeps users from signing in.
+    pub async fn examine(&self) -> Result<Examination, Error> {
+        self.documents.examine(&self.http, |metadata| &metadata.jwks_uri).await
     }
 
     /// Begins a sign-in: builds the authorization request whose response comes back to this redirect URI.
@@ -128,10 +136,10 @@ impl Provider {
             now,
         };
         let cached = self.documents.keys(&self.http, &metadata.jwks_uri, now).await?;
-        match verifier.verify(&tokens.id, &cached.keys) {
+        match verifier.verify(&tokens.id, &cached.set) {
             Err(error) if error.may_be_rotation() => {
                 match self.documents.refresh_keys(&self.http, &cached, now).await? {
-                    Some(newer) => verifier.verify(&tokens.id, &newer.keys),
+                    Some(newer) => verifier.verify(&tokens.id, &newer.set),
                     None => Err(error),
                 }
             }

@@ -18,6 +18,8 @@ pub struct Settings {
     pub issuer: String,
     /// The id of this gateway as a client of the provider.
     pub client_id: String,
+    /// Further audiences (`aud`) that are trusted: a token for others besides is refused.
+    pub audiences: Vec<String>,
     /// The client secret; none for a public client, which has only PKCE.
     pub client_secret: Option<Secret>,
     /// The scopes to request besides `openid`.

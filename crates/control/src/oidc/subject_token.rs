@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 
 use super::error::Error;
 use super::id_token::{CLOCK_LEEWAY, MAX_SUBJECT, check_not_before, from_claims_error, parse_payload};
+use super::key_set::KeySet;
 use domain::clock::Micros;
 use domain::secret::Secret;
 use domain::session::TokenDigest;
@@ -27,8 +28,10 @@ const MAX_TOKEN_ID: usize = 1024;
 /// Values that a token is verified against.
 pub(super) struct SubjectTokenVerifier<'a> {
     pub(super) issuer: &'a str,
-    /// The audience that the token has to be for, and no other.
+    /// The audience that the token has to be for.
     pub(super) audience: &'a str,
+    /// The only others that it may be for besides.
+    pub(super) audiences: &'a [String],
     /// The signature algorithms that both sides accept.
     pub(super) algorithms: &'a [CoreJwsSigningAlgorithm],
     pub(super) now: Micros,
@@ -60,10 +63,18 @@ pub enum SubjectTokenError {
 
 impl SubjectTokenVerifier<'_> {
     /// Verifies a token. The error is the first of possibly several.
-    pub(super) fn verify(&self, raw: &Secret, keys: &CoreJsonWebKeySet) -> Result<SubjectToken, SubjectTokenError> {
+    pub(super) fn verify(&self, raw: &Secret, keys: &KeySet) -> Result<SubjectToken, SubjectTokenError> {
+        self.verify_with(raw, &keys.keys).map_err(|error| match error {
+            SubjectTokenError::Token(error) => keys.explain(error, raw).into(),
+            other => other,
+        })
+    }
+
+    fn verify_with(&self, raw: &Secret, keys: &CoreJsonWebKeySet) -> Result<SubjectToken, SubjectTokenError> {
         let token: CoreIdToken = raw.expose().parse().map_err(|_| Error::Malformed)?;
         let any_nonce = |_: Option<&Nonce>| Ok(());
-        let verified = token.claims(&self.library_verifier(keys), any_nonce).map_err(from_claims_error)?;
+        let verified = token.claims(&self.library_verifier(keys), any_nonce);
+        let verified = verified.map_err(|error| from_claims_error(error, raw))?;
         let issued = verified.issue_time().timestamp_micros();
         if issued > signed(self.now.after(CLOCK_LEEWAY)) {
             return Err(Error::NotYetValid.into());
@@ -81,12 +92,14 @@ impl SubjectTokenVerifier<'_> {
 
     /// The algorithms are chosen here, not by the token: one that chooses `none`, or HS256 with the public key of the
     /// issuer as the secret (algorithm confusion, RFC 8725, section 2.1), is refused before its signature is looked at.
-    /// A token for other audiences besides is refused, too: those could present it here.
+    /// A token for other audiences besides is refused, too, unless they are trusted: those could present it here.
     fn library_verifier(&self, keys: &CoreJsonWebKeySet) -> CoreIdTokenVerifier<'static> {
         let audience = ClientId::new(self.audience.to_owned());
         let issuer = IssuerUrl::new(self.issuer.to_owned()).expect("Issuer::new checked that the issuer is a URL");
         let earliest = UNIX_EPOCH + Duration::from_micros(self.now.before(CLOCK_LEEWAY).0);
+        let trusted = self.audiences.to_vec();
         CoreIdTokenVerifier::new_public_client(audience, issuer, keys.clone())
+            .set_other_audience_verifier_fn(move |audience| trusted.contains(audience))
             .set_allowed_algs(self.algorithms.iter().cloned())
             .set_time_fn(move || earliest.into())
     }
@@ -124,7 +137,7 @@ impl SubjectTokenError {
                     | Error::Tls(_)
                     | Error::Unreachable(..)
                     | Error::InvalidResponse(..)
-                    | Error::IssuerMismatch
+                    | Error::IssuerMismatch(_)
             )
         )
     }
@@ -164,9 +177,10 @@ fn describe(error: &Error) -> &'static str {
         Error::Unsigned => "the subject token is not signed",
         Error::Algorithm => "the subject token is signed with an algorithm that is not accepted",
         Error::UnknownKey => "the subject token is signed with a key that is not among those of its issuer",
+        Error::UnfitKey(_) => "the key of the issuer that the subject token is signed with is not accepted",
         Error::Signature => "the signature of the subject token is wrong",
         Error::TokenIssuer => "the subject token is of another issuer than the rule's",
-        Error::Audience => "the subject token is not for the audience of the rule alone",
+        Error::Audience(_) => "the subject token is not for the audiences of the rule alone",
         Error::Expired => "the subject token has expired; if it is new, the clocks differ",
         Error::NotYetValid => "the subject token is from the future: the clocks differ",
         Error::Subject => "the subject token has no valid subject",

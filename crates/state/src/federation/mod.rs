@@ -37,6 +37,8 @@ pub const TOKEN_TAGS: [&str; 4] = ["rule", "issuer", "sub", "jti"];
 
 /// Claims of a rule at most.
 const MAX_CLAIMS: usize = 16;
+/// Audiences of a rule at most.
+const MAX_AUDIENCES: usize = 16;
 /// Bytes of the name of a claim at most.
 const MAX_CLAIM_NAME: usize = 64;
 /// Characters of a name at most.
@@ -69,6 +71,9 @@ pub struct FederationRule {
     pub issuer: String,
     /// The audience (`aud`), to the letter: tokens for others are refused.
     pub audience: String,
+    /// The audiences that a token may have besides, to the letter.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub audiences: Vec<String>,
     /// Patterns of claims by their names; all have to match.
     pub claims: BTreeMap<String, ClaimPattern>,
     /// Permissions of its keys, at least one, as far as the service has them; sorted, each once.
@@ -133,8 +138,11 @@ pub enum InvalidFederationRule {
     /// The issuer is empty or too long.
     #[error("the issuer is 1 to {MAX_TEXT} bytes without control characters, as `iss` of the tokens has it")]
     Issuer,
-    /// The audience is empty or too long.
-    #[error("the audience is 1 to {MAX_TEXT} bytes without control characters, as `aud` of the tokens has it")]
+    /// An audience is empty or too long, or there are too many.
+    #[error(
+        "at most {MAX_AUDIENCES} audiences, each 1 to {MAX_TEXT} bytes without control characters, as `aud` of the \
+         tokens has it"
+    )]
     Audience,
     /// Too many claims, or one with a name that is empty or too long.
     #[error("a rule has at most {MAX_CLAIMS} claims, with names of 1 to {MAX_CLAIM_NAME} bytes")]
@@ -181,7 +189,8 @@ impl FederationRule {
         if !is_text(&self.issuer) {
             return Err(InvalidFederationRule::Issuer);
         }
-        if !is_text(&self.audience) {
+        let audiences = || self.audiences.iter().chain([&self.audience]);
+        if audiences().count() > MAX_AUDIENCES || !audiences().all(|audience| is_text(audience)) {
             return Err(InvalidFederationRule::Audience);
         }
         self.validate_claims()?;
@@ -263,6 +272,7 @@ mod tests {
             user: UserId::generate(),
             issuer: "https://token.actions.githubusercontent.com".into(),
             audience: "https://api.example.com".into(),
+            audiences: Vec::new(),
             claims: claims(&[("sub", "repo:acme/*:ref:refs/heads/main")]),
             permissions: vec!["queries:read".parse().unwrap()],
             max: Duration::from_secs(3600),
@@ -347,10 +357,12 @@ mod tests {
         assert_eq!(tagged("sub").validate(), Err(InvalidFederationRule::Tags));
         assert_eq!(tagged("a=b").validate(), Err(InvalidFederationRule::Tags));
         assert_eq!(FederationRule { issuer: String::new(), ..rule() }.validate(), Err(InvalidFederationRule::Issuer));
-        assert_eq!(
-            FederationRule { audience: "a\n".into(), ..rule() }.validate(),
-            Err(InvalidFederationRule::Audience)
-        );
+        let for_audiences =
+            |audience: &str, audiences| FederationRule { audience: audience.into(), audiences, ..rule() };
+        assert_eq!(for_audiences("a", vec!["b".to_owned(); 15]).validate(), Ok(()));
+        for (audience, more) in [("a\n", vec![]), ("a", vec![String::new()]), ("a", vec!["b".to_owned(); 16])] {
+            assert_eq!(for_audiences(audience, more).validate(), Err(InvalidFederationRule::Audience));
+        }
     }
 
     #[test]

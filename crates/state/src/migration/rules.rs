@@ -81,6 +81,7 @@ pub(super) fn differences(rule: &FederationRule, stored: &FederationRule) -> Vec
         ("user", rule.user == stored.user),
         ("issuer", rule.issuer == stored.issuer),
         ("audience", rule.audience == stored.audience),
+        ("audiences", rule.audiences == stored.audiences),
         ("claims", rule.claims == stored.claims),
         ("permissions", rule.permissions == stored.permissions),
         ("max", rule.max == stored.max),

@@ -44,6 +44,8 @@ pub enum Signing {
     Shared(String),
     /// With a key that is not in the key set.
     Hidden(SigningKey),
+    /// By this function of the claims.
+    By(Box<dyn Fn(&Value) -> String + Send>),
     /// With the first key, and one bit flipped.
     Broken,
 }
@@ -81,6 +83,11 @@ impl Behaviour {
         self.raw.insert(path.to_owned(), raw);
     }
 
+    /// Answers requests of a path as a good provider again.
+    pub fn answer_well(&mut self, path: &str) {
+        self.raw.remove(path);
+    }
+
     pub(super) fn id_token(&self, claims: &Value) -> String {
         let key = &self.keys[0];
         match &self.signing {
@@ -88,6 +95,7 @@ impl Behaviour {
             Signing::None => unsigned(claims),
             Signing::Shared(secret) => with_shared_secret(secret, &key.id, claims),
             Signing::Hidden(hidden) => hidden.signed(claims),
+            Signing::By(sign) => sign(claims),
             Signing::Broken => {
                 let good = key.signed(claims);
                 let (input, signature) = good.rsplit_once('.').unwrap();

@@ -5,7 +5,7 @@ use uuid::Uuid;
 
 use crate::dashboard::error::DashboardError;
 use crate::dashboard::response::{self, DashboardResponse};
-use crate::json_input::InputError;
+use crate::json_input::{InputError, add_accept_patch};
 use crate::management::ManagementError;
 use crate::request::RouteError;
 use domain::problem::{self, Problem, sentence};
@@ -79,12 +79,14 @@ impl ApiError {
         }
         let problem = Problem::new(status, code, self.detail()).with_request_id(id.to_string());
         let response = response::build(status, problem::MEDIA_TYPE, problem.to_json());
-        match self {
+        let mut response = match self {
             Self::Route(RouteError::MethodNotAllowed(methods)) => response::with_allow(response, methods),
             _ if status == StatusCode::UNAUTHORIZED => response::with_challenge(response),
             Self::Dashboard(error) => response::with_retry_after(response, error.retry_after()),
             _ => response,
-        }
+        };
+        add_accept_patch(response.headers_mut(), matches!(self, Self::Input(InputError::PatchMediaType)));
+        response
     }
 }
 

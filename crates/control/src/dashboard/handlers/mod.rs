@@ -71,7 +71,7 @@ pub(super) async fn sign_in(
         SignInEndpoint::FinishSignIn if request.is_head() => {
             Err(DashboardError::MethodNotAllowed("GET, HEAD".to_owned()))
         }
-        SignInEndpoint::FinishSignIn => Ok(dashboard.finish_sign_in(request, value).await),
+        SignInEndpoint::FinishSignIn => dashboard.finish_sign_in(request, value).await,
         SignInEndpoint::ShowLink => dashboard.show_link(request, value).await,
         SignInEndpoint::RedeemLink => dashboard.redeem_link(request, value).await,
         SignInEndpoint::SignOut => dashboard.sign_out(request).await,

@@ -3,9 +3,13 @@
 //! A pending sign-in is stored as a ticket under the SHA-256 of its `state`, and taken when the browser comes back.
 //!
 //! - It is valid once: a replayed callback finds no ticket.
-//! - It is valid in the browser that began it, which holds a cookie for it (login CSRF, stolen `state`), and for the
-//!   provider that it began with (mix-up attacks).
-//! - It starts a new session with a new token, whatever cookie the browser has (session fixation).
+//! - It is valid in the browser that began it, which holds a cookie (login CSRF, stolen `state`), and for the provider
+//!   that it began with (mix-up attacks).
+//! - The cookie is the browser's, and the ticket is the sign-in's: each tab signs in by itself, and one that fails
+//!   leaves the others.
+//! - It starts a new session with a new token, whatever cookie the browser had when it began (session fixation). Only
+//!   a session that the same person has got since, by another tab, stays.
+//! - A callback that cannot sign in, such as one that is reloaded, leads a browser with a live session on.
 
 use std::time::Duration;
 
@@ -21,15 +25,18 @@ use crate::dashboard::Dashboard;
 use crate::dashboard::claim_mapping::ClaimMapping;
 use crate::dashboard::error::{DashboardError, SignInError};
 use crate::dashboard::pages::{Layout, LeavingPage};
-use crate::dashboard::response::{self, DashboardResponse};
-use crate::management::ProviderSignIn;
+use crate::dashboard::response;
+use crate::management::{ProviderSignIn, SignedInUser};
 use crate::oidc::{self, AuthorizationResponse, Prompt};
 use crate::request::ControlRequest;
+use domain::clock::Micros;
 use domain::identity::{PersonId, Voucher};
-use domain::session::{self, SIGN_IN_COOKIE_NAME, Token, TokenDigest};
+use domain::session::{self, Token, TokenDigest};
 
 /// Time that a user may take to sign in at the provider.
 const SIGN_IN_TIMEOUT: Duration = Duration::from_secs(10 * 60);
+/// Cookies of sign-ins that a browser keeps; a tab that has none adds one. 16 of 75 bytes leave room in its requests.
+const MAX_SIGN_IN_COOKIES: usize = 16;
 
 /// A pending sign-in, as its ticket stores it.
 #[derive(Serialize, Deserialize)]
@@ -43,6 +50,9 @@ struct PendingSignIn {
     /// True if the provider was not to ask the user for anything.
     #[serde(default)]
     silent: bool,
+    /// Time at which it began. A ticket of an older version has none: no session is newer than it.
+    #[serde(default = "latest")]
+    begun: Micros,
     oidc: oidc::PendingAuthorization,
 }
 
@@ -65,7 +75,7 @@ impl Dashboard {
         })
     }
 
-    /// Stores a pending sign-in, binds it to the browser by a cookie, and leads to the provider.
+    /// Stores a pending sign-in, binds it to the browser by its cookie, and leads to the provider.
     pub(super) async fn lead_to_provider(
         &self,
         request: &ControlRequest,
@@ -76,12 +86,14 @@ impl Dashboard {
         let (provider, _) = self.providers.find(name).ok_or(DashboardError::NotFound)?;
         let redirect_uri = self.redirect_uri(name);
         let authorization = provider.begin_sign_in(&redirect_uri, prompt, request.now).await.map_err(of_provider)?;
-        let browser = Token::generate()?;
+        let mut cookies: Vec<(&str, Token)> = session::sign_in_cookies(&request.headers).collect();
+        let browser = cookies.pop().map_or_else(Token::generate, |(_, token)| Ok(token))?;
         let pending = PendingSignIn {
             provider: name.to_owned(),
             browser: encode(&browser.digest()),
             return_to: return_to.to_owned(),
             silent: prompt == Prompt::Never,
+            begun: request.now,
             oidc: authorization.pending,
         };
         let content = serde_json::to_vec(&pending).expect("texts are JSON");
@@ -96,22 +108,20 @@ impl Dashboard {
             signing_out: false,
         };
         let page = response::page(StatusCode::OK, page.render()?);
-        Ok(response::with_sign_in_cookie(page, &browser, SIGN_IN_TIMEOUT.as_secs()))
+        let page = response::with_sign_in_cookie(page, &browser, SIGN_IN_TIMEOUT.as_secs());
+        // Tabs that began at once have left several. The oldest go first.
+        let surplus = cookies.len().saturating_sub(MAX_SIGN_IN_COOKIES - 1);
+        Ok(cookies.iter().take(surplus).fold(page, |page, (name, _)| response::without_sign_in_cookie(page, name)))
     }
 
-    /// Handles the callback from the provider. The browser's cookie for the sign-in is deleted in any case: the ticket
-    /// is used up.
-    pub(super) async fn finish_sign_in(&self, request: &ControlRequest, name: &str) -> DashboardResponse {
-        let redirect = self.start_session(request, name).await;
-        let response = redirect.unwrap_or_else(|error| self.error_response(request, &error));
-        response::without_sign_in_cookie(response)
-    }
-
-    /// Verifies the provider's response, and starts a session for the user that it names.
-    async fn start_session(&self, request: &ControlRequest, name: &str) -> HandlerResult {
+    /// Handles the callback from the provider: verifies its response, and starts a session for the user that it names.
+    /// The browser's cookie stays: other tabs may be signing in.
+    pub(super) async fn finish_sign_in(&self, request: &ControlRequest, name: &str) -> HandlerResult {
         let (provider, mapping) = self.providers.find(name).ok_or(DashboardError::NotFound)?;
-        let pending = self.take_pending(request, name).await;
-        let pending = pending.map_err(|error| self.count_failure(request, name, error))?;
+        let pending = match self.take_pending(request, name).await {
+            Ok(pending) => pending,
+            Err(error) => return self.refuse_callback(request, name, error).await,
+        };
         match self.finish_pending(request, (provider, mapping), &pending).await {
             Ok(redirect) => Ok(redirect),
             // Mostly the user has no session there. Who then presses the button sees what else is wrong.
@@ -120,8 +130,31 @@ impl Dashboard {
                     "no silent sign-in");
                 self.redirect_after_try(&pending.return_to)
             }
-            Err(error) => Err(log_refusal(request, name, error)),
+            Err(error) => {
+                // An error about the person who signed in at the provider is shown, whoever is signed in here.
+                let may_lead_on = matches!(error, DashboardError::Provider(_));
+                let error = log_refusal(request, name, error);
+                if may_lead_on && self.live_user(request).await.is_some() {
+                    return Ok(response::see_other(&self.resolve_return_to(&pending.return_to)));
+                }
+                Err(error)
+            }
         }
+    }
+
+    /// Refuses a callback without a pending sign-in of this browser. A browser with a live session goes on: the
+    /// callback was reloaded, or another tab was first.
+    async fn refuse_callback(&self, request: &ControlRequest, provider: &str, error: DashboardError) -> HandlerResult {
+        if matches!(error, DashboardError::SignIn(_)) && self.live_user(request).await.is_some() {
+            tracing::debug!(request_id = %request.id, provider, reason = error.reason(), "callback, already signed in");
+            return Ok(response::see_other(&self.resolve_return_to("")));
+        }
+        Err(self.count_failure(request, provider, error))
+    }
+
+    /// The user of the request's session, where it has a live one.
+    pub(super) async fn live_user(&self, request: &ControlRequest) -> Option<SignedInUser> {
+        self.user(request).await.ok().flatten()
     }
 
     /// Verifies the response to a pending sign-in, and starts the session.
@@ -143,6 +176,11 @@ impl Dashboard {
         let address = email.as_deref().ok();
         self.management.withdraw_unclaimed(&vouched_by, address, &entitlements, &request.client, request.now).await?;
         let email = email.map_err(SignInError::Claims).map_err(DashboardError::SignIn)?;
+        let has_got_session =
+            |user: SignedInUser| user.session.created >= pending.begun && user.is_vouched_by(&vouched_by);
+        if self.live_user(request).await.is_some_and(has_got_session) {
+            return Ok(response::see_other(&pending.return_to));
+        }
         let sign_in = ProviderSignIn {
             vouched_by,
             email,
@@ -164,8 +202,8 @@ impl Dashboard {
         // A ticket that cannot be parsed is one of another kind, such as a sign-in link.
         let pending: Option<PendingSignIn> = ticket.and_then(|content| serde_json::from_slice(&content).ok());
         let pending = pending.ok_or(DashboardError::SignIn(SignInError::UnknownState))?;
-        let browser = session::read_cookie(&request.headers, SIGN_IN_COOKIE_NAME).ok().flatten();
-        if browser.map(|digest| encode(&digest)).as_ref() != Some(&pending.browser) {
+        let mut cookies = session::sign_in_cookies(&request.headers);
+        if !cookies.any(|(_, token)| encode(&token.digest()) == pending.browser) {
             return Err(DashboardError::SignIn(SignInError::OtherBrowser));
         }
         if pending.provider != name {
@@ -173,6 +211,10 @@ impl Dashboard {
         }
         Ok(pending)
     }
+}
+
+fn latest() -> Micros {
+    Micros(u64::MAX)
 }
 
 fn of_provider(error: oidc::Error) -> DashboardError {

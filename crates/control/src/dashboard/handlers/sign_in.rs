@@ -11,7 +11,7 @@ use crate::dashboard::pages::{Layout, LeavingPage, LinkPage, ProviderChoice, Sig
 use crate::dashboard::response;
 use crate::dashboard::return_path::return_path;
 use crate::dashboard::settings::ProviderSettings;
-use crate::management::{LinkPreview, SignedInUser};
+use crate::management::{LinkPreview, ManagementError, SignedInUser};
 use crate::request::ControlRequest;
 use domain::secret::Secret;
 use domain::session::TokenDigest;
@@ -91,8 +91,10 @@ impl Dashboard {
     /// Asks before a link is redeemed: link previews of mail programs open links, but send no forms.
     pub(super) async fn show_link(&self, request: &ControlRequest, token: &str) -> HandlerResult {
         let preview = self.management.preview_link(&TokenDigest::of(token.as_bytes()), request.now).await;
-        let LinkPreview { email, org, expires } =
-            preview.map_err(|error| self.count_failure(request, "link", error.into()))?;
+        let LinkPreview { email, org, expires } = match preview {
+            Ok(preview) => preview,
+            Err(error) => return self.refuse_link(request, error).await,
+        };
         let expires = Timestamp::new(expires, request.now);
         let page = LinkPage { layout: Layout::without_viewer(&self.settings.path), email, org, expires };
         Ok(response::page(StatusCode::OK, page.render()?))
@@ -103,10 +105,21 @@ impl Dashboard {
         let digest = TokenDigest::of(token.as_bytes());
         let previous = request.session.unwrap_or_default();
         let signed_in = self.management.sign_in_with_link(&digest, previous, request.client.clone(), request.now).await;
-        let (token, session) = signed_in.map_err(|error| self.count_failure(request, "link", error.into()))?;
+        let (token, session) = match signed_in {
+            Ok(signed_in) => signed_in,
+            Err(error) => return self.refuse_link(request, error).await,
+        };
         tracing::info!(session = %session.id, org = %session.chosen, "user signed in with a link");
         let redirect = response::see_other(&self.resolve_return_to(""));
         Ok(response::with_session(redirect, &token, self.settings.lifetime.as_secs()))
+    }
+
+    /// Refuses a link. A browser with a live session goes on: its user has opened a used link once more.
+    async fn refuse_link(&self, request: &ControlRequest, error: ManagementError) -> HandlerResult {
+        if matches!(error, ManagementError::InvalidLink) && self.live_user(request).await.is_some() {
+            return Ok(response::see_other(&self.resolve_return_to("")));
+        }
+        Err(self.count_failure(request, "link", error.into()))
     }
 
     /// Ends the session, then leads to the provider to sign out there (OpenID Connect RP-Initiated Logout 1.0).

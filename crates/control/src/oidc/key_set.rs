@@ -1,0 +1,166 @@
+//! Key set of a provider (JWKS, RFC 7517), without the keys that no signature is accepted of.
+//!
+//! The library checks that a key fits the algorithm of a token. What it does not check is here: the size of RSA keys,
+//! the curve that a key's algorithm needs, `key_ops`, and private keys that a provider has published.
+
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use openidconnect::core::CoreJsonWebKeySet;
+use serde_json::Value;
+
+use super::error::Error;
+use domain::secret::Secret;
+
+/// Bits of an RSA key's modulus at least (RFC 7518, section 3.3; NIST SP 800-131A).
+const MIN_RSA_BITS: usize = 2048;
+/// Bits of an RSA key's modulus at most, by the library, which bounds the work of a verification.
+const MAX_RSA_BITS: usize = 4096;
+
+/// Keys of a provider.
+#[derive(Debug)]
+pub(super) struct KeySet {
+    /// Those that signatures are accepted of.
+    pub(super) keys: CoreJsonWebKeySet,
+    /// The others, by their ids.
+    refused: Vec<(Option<String>, UnfitKey)>,
+}
+
+/// Reason why no signature of a key is accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum UnfitKey {
+    /// The modulus is too short, or too long.
+    #[error("it is an RSA key of {0} bits; {MIN_RSA_BITS} to {MAX_RSA_BITS} are accepted")]
+    Size(usize),
+    /// With a public exponent of 1, every text is its own signature.
+    #[error("it is an RSA key whose public exponent is not odd and at least 3")]
+    Exponent,
+    /// The curve is not that of the algorithm (RFC 7518, section 3.4).
+    #[error("its curve does not fit its algorithm")]
+    Curve,
+    /// `key_ops` lacks `verify`.
+    #[error("its `key_ops` lacks `verify`")]
+    Operations,
+    /// Anyone who reads the key set can sign.
+    #[error("its private part is in the key set, so that anyone can sign with it; replace it")]
+    Private,
+    /// The library does not accept it for the algorithm of the token.
+    #[error("it is no key for the algorithm of the token")]
+    Algorithm,
+}
+
+impl KeySet {
+    /// Parses a key set.
+    pub(super) fn parse(body: &[u8]) -> Result<Self, serde_json::Error> {
+        let mut document: Value = serde_json::from_slice(body)?;
+        let mut refused = Vec::new();
+        if let Some(keys) = document.get_mut("keys").and_then(Value::as_array_mut) {
+            keys.retain(|key| {
+                let flaw = flaw(key);
+                refused.extend(flaw.map(|flaw| (text(key, "kid").map(str::to_owned), flaw)));
+                flaw.is_none()
+            });
+        }
+        Ok(Self { keys: serde_json::from_value(document)?, refused })
+    }
+
+    /// The keys that no signature is accepted of, with their ids.
+    pub(super) fn refused(&self) -> &[(Option<String>, UnfitKey)] {
+        &self.refused
+    }
+
+    /// Names the flaw of the key that a token is signed with, where its key is unknown because of one.
+    pub(super) fn explain(&self, error: Error, raw: &Secret) -> Error {
+        if !matches!(error, Error::UnknownKey) {
+            return error;
+        }
+        let id = key_id(raw);
+        // Without an id, the token may be of any key.
+        let mut refused = self.refused.iter().filter(|(refused, _)| id.is_none() || *refused == id);
+        refused.next().map_or(error, |(_, flaw)| Error::UnfitKey(*flaw))
+    }
+}
+
+/// The flaw of a key for which all its signatures are refused.
+fn flaw(key: &Value) -> Option<UnfitKey> {
+    if key.get("d").is_some() {
+        return Some(UnfitKey::Private);
+    }
+    let verifies = |operations: &Value| operations.as_array().is_some_and(|list| list.contains(&"verify".into()));
+    if key.get("key_ops").is_some_and(|operations| !verifies(operations)) {
+        return Some(UnfitKey::Operations);
+    }
+    match text(key, "kty") {
+        Some("RSA") => rsa_flaw(key),
+        Some("EC") => {
+            let needed = match text(key, "alg") {
+                Some("ES256") => "P-256",
+                Some("ES384") => "P-384",
+                Some("ES512") => "P-521",
+                // No algorithm, or one that is not of curves: the library compares it with that of the token.
+                _ => return None,
+            };
+            (text(key, "crv") != Some(needed)).then_some(UnfitKey::Curve)
+        }
+        _ => None,
+    }
+}
+
+fn rsa_flaw(key: &Value) -> Option<UnfitKey> {
+    let size = number(key, "n").map_or(0, |modulus| bits(&modulus));
+    if !(MIN_RSA_BITS..=MAX_RSA_BITS).contains(&size) {
+        return Some(UnfitKey::Size(size));
+    }
+    let exponent = number(key, "e").unwrap_or_default();
+    let is_odd = exponent.last().is_some_and(|last| last % 2 == 1);
+    (!is_odd || bits(&exponent) < 2).then_some(UnfitKey::Exponent)
+}
+
+/// Bits of a number, without leading zeros.
+fn bits(number: &[u8]) -> usize {
+    let significant = number.iter().skip_while(|byte| **byte == 0);
+    let zeros = significant.clone().next().map_or(0, |first| first.leading_zeros() as usize);
+    significant.count() * 8 - zeros
+}
+
+/// A number of a key (RFC 7518, section 2: base64url of its bytes, the highest first).
+fn number(key: &Value, name: &str) -> Option<Vec<u8>> {
+    URL_SAFE_NO_PAD.decode(text(key, name)?.trim_end_matches('=')).ok()
+}
+
+fn text<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
+    object.get(name).and_then(Value::as_str)
+}
+
+/// `kid` of a token that need not be valid.
+fn key_id(raw: &Secret) -> Option<String> {
+    let header = URL_SAFE_NO_PAD.decode(raw.expose().split('.').next()?.trim_end_matches('=')).ok()?;
+    let header: Value = serde_json::from_slice(&header).ok()?;
+    text(&header, "kid").map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn rsa_keys_have_2048_to_4096_bits() {
+        for (leading, bytes, flaw) in [
+            (0x80, 256, None),
+            (0x7f, 256, Some(UnfitKey::Size(2047))),
+            (0xff, 255, Some(UnfitKey::Size(2040))),
+            (0x80, 128, Some(UnfitKey::Size(1024))),
+            (0x01, 1, Some(UnfitKey::Size(1))),
+            (0x00, 256, Some(UnfitKey::Size(0))),
+            (0xff, 512, None),
+            (0x01, 513, Some(UnfitKey::Size(4097))),
+        ] {
+            let rest = if leading == 0 { 0 } else { 0xff };
+            let modulus = [vec![0, leading], vec![rest; bytes - 1]].concat();
+            let key = json!({"kty": "RSA", "n": URL_SAFE_NO_PAD.encode(modulus), "e": "AQAB"});
+            assert_eq!(super::flaw(&key), flaw, "{leading:x} {bytes}");
+        }
+        assert_eq!(super::flaw(&json!({"kty": "RSA"})), Some(UnfitKey::Size(0)));
+    }
+}
