@@ -1,5 +1,5 @@
-//! Check of identity providers and of the issuers of CIs: their discovery documents and key sets, and their clocks. Each
-//! is asked twice, without credentials, as the first sign-in would ask it.
+//! Check of identity providers and of the issuers of CIs: their discovery documents, key sets and clocks. Each is asked
+//! twice, without credentials, as the first sign-in would ask it.
 
 use std::collections::BTreeSet;
 

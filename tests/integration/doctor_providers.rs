@@ -40,9 +40,9 @@ fn doctor_says_what_is_wrong_with_a_provider() {
             format!("{issuer} is configured, the document has {issuer}/"),
         ),
         (
-            Box::new(move |now| now.answer_with("/jwks", keys(json!([key(171)])))),
+            Box::new(move |now| now.answer_with("/jwks", keys(json!([key(172)])))),
             "warning",
-            "RSA key of 1026 bits".into(),
+            "RSA key of 1032 bits".into(),
         ),
         (Box::new(|now| now.answer_with("/jwks", Raw::Status(404))), "error", "the response has status 404".into()),
         (

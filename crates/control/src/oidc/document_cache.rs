@@ -41,7 +41,7 @@ pub(super) struct DocumentCache<M = Metadata> {
     last_refresh: Mutex<Option<Micros>>,
 }
 
-/// What an examination of a provider has found.
+/// Result of an examination of a provider.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Examination {
     /// Number of the keys that signatures are accepted of.
