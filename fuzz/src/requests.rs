@@ -8,7 +8,7 @@ use domain::head_fields::{CredentialFields, FieldSet};
 use domain::head_memory::HeadMemory;
 use domain::identity::{AuthMethod, OrgId, Peer, Principal, PrincipalHeaders, UserId};
 use edge::forward::{
-    AllowedFeatures, Client, ForwardContext, PassedFields, TrustedProxies, UpstreamRequest, ValidatedHead,
+    AllowedFeatures, Client, ForwardContext, HostPolicy, PassedFields, TrustedProxies, UpstreamRequest, ValidatedHead,
     rewrite_request,
 };
 use edge::transport::head::{BodyFraming, HeadLimits, HeadScanner};
@@ -102,6 +102,7 @@ pub fn sanitizer(bytes: &[u8]) {
         pass_authorization: false,
         allowed,
         passed,
+        host: &HostPolicy::Endpoint,
         trace: None,
         memory: &HeadMemory::default(),
     };
@@ -138,6 +139,7 @@ pub(super) fn with_context<T>(act: impl FnOnce(ForwardContext<'_>) -> T) -> T {
         pass_authorization: false,
         allowed,
         passed,
+        host: &HostPolicy::Endpoint,
         trace: None,
         memory: &HeadMemory::default(),
     })
