@@ -4,7 +4,7 @@
 //!   looked at, its state, and the change to make.
 //! - Checks only read: files, `/proc`, the admin interfaces of the gateway, Redis' settings, one request without
 //!   credentials to each endpoint of the upstreams, and the public documents of identity providers.
-//! - A gateway makes those of itself that ask no other server at its start, and logs what they find: [`warnings`].
+//! - A gateway makes some of them at its start, beside its work, and logs what they find: [`warnings`].
 //! - Each check has a time-out: one that hangs is a finding, and the others go on.
 
 mod finding;
@@ -96,8 +96,10 @@ impl Check {
         Self::Files,
     ];
 
-    /// Checks that ask no other server: those that a gateway makes of itself at its start.
-    pub const OF_START: [Self; 5] = [Self::Process, Self::Disk, Self::Certificates, Self::Listeners, Self::Files];
+    /// Checks that a gateway makes at its start: of itself, and of identity providers, which are asked by the first
+    /// sign-in only. What it meets by itself soon, such as Redis, it logs anyway.
+    pub const OF_START: [Self; 6] =
+        [Self::Process, Self::Disk, Self::Certificates, Self::Listeners, Self::Files, Self::Providers];
 
     /// Name of the check, in findings and on the command line.
     pub fn name(self) -> &'static str {
