@@ -1,5 +1,5 @@
-//! Identity of the state, by which lost data is noticed: the readings of the gateways, and the confirmation before a key
-//! counts as unknown.
+//! Identity of the state, by which lost data is noticed: the readings of the gateways, and the confirmation before a
+//! key counts as unknown.
 //!
 //! What a reading means is the product's own. The order of the readings follows `crates/state/src/redis/identity.rs`,
 //! and their place in a decision that of `crates/state/src/redis/mod.rs`.
@@ -49,7 +49,7 @@ pub enum Purpose {
 pub enum Confirming {
     Org,
     List,
-    /// Whether organizations were ever listed.
+    /// Mark of a state that has listed organizations.
     Mark,
 }
 

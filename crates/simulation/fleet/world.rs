@@ -143,21 +143,24 @@ impl World {
         };
         world.seed_records();
         world.seed_identity();
-        for gateway in 0..world.options.gateways {
-            let at = world.chance.below(2_000_000);
-            let offset = world.chance.below(YEAR) + 1_000_000_000;
-            let drift = i64::try_from(world.chance.below(200)).unwrap() - 100;
-            let process = Process { gateway, start: 0 };
-            let shards = world.options.shards;
-            let disk = world.new_disk();
-            let mut gateway = Gateway::new(process, shards, (offset, drift), world.base, (disk, 0), &world.product);
-            gateway.is_up = false;
-            world.gateways.push(gateway);
-            world.queue.add(at, Event::Start(process.gateway));
-        }
+        (0..world.options.gateways).for_each(|gateway| world.add_gateway(gateway));
         world.queue.add(3_000_000, Event::NextRequest);
         world.plan_faults();
         world
+    }
+
+    /// Adds a gateway that starts within the first two seconds.
+    fn add_gateway(&mut self, gateway: usize) {
+        let at = self.chance.below(2_000_000);
+        let offset = self.chance.below(YEAR) + 1_000_000_000;
+        let drift = i64::try_from(self.chance.below(200)).unwrap() - 100;
+        let process = Process { gateway, start: 0 };
+        let shards = self.options.shards;
+        let disk = self.new_disk();
+        let mut gateway = Gateway::new(process, shards, (offset, drift), self.base, (disk, 0), &self.product);
+        gateway.is_up = false;
+        self.gateways.push(gateway);
+        self.queue.add(at, Event::Start(process.gateway));
     }
 
     /// Records of all organizations and keys, on primaries and replicas.

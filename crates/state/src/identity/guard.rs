@@ -93,8 +93,8 @@ impl IdentityGuard {
         self.compare(&mut self.inner.lock(), found, now)
     }
 
-    /// The same for a reading that began after so many failovers. With `is_missed` another gateway misses its state here:
-    /// only an empty state that none misses is a new one.
+    /// The same for a reading that began after so many failovers. With `is_missed` another gateway misses its state
+    /// here: only an empty state that none misses is a new one.
     pub fn observe_after(
         &self,
         failovers: u64,
