@@ -98,7 +98,7 @@ struct World {
 }
 
 enum Data {
-    Redis(Redis),
+    Redis(Box<Redis>),
     /// File of an embedded state.
     File(PathBuf),
 }
@@ -122,7 +122,7 @@ impl World {
         let (state, memory) = (RedisState::open(settings).await.unwrap(), tempfile::tempdir().unwrap());
         let state = State::Redis(state);
         state.remember_in(memory.path()).await.unwrap();
-        Self { state: Some(state), data: Data::Redis(server), memory }
+        Self { state: Some(state), data: Data::Redis(Box::new(server)), memory }
     }
 
     async fn embedded() -> Self {
