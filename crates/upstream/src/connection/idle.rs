@@ -26,14 +26,20 @@ use super::http1::Connection;
 use super::lifetime::LearnedIdle;
 use super::limits::{EndpointLink, IdleUse, LocalRequest};
 
-/// Idle connections kept for each worker and endpoint. More than an organization may use at once are rarely needed.
-const MAX_IDLE: usize = 256;
+/// Idle connections of a worker to an endpoint up to which none is closed before it is too old.
+const MAX_UNSHRUNK: usize = 64;
+/// Part of the connections above, with half of the age, that each look closes: a burst shrinks in steps.
+const SHRINK: usize = 16;
 
 /// Time after which an idle connection gives back the buffer that has grown with a body.
 const SILENCE: Duration = Duration::from_secs(1);
 
 /// Stacks of idle connections: the one used last is used next, so that the others grow old. Shared by the tasks of one
 /// worker: requests take connections and give them back, the upkeep closes old ones. One that is dropped closes.
+///
+/// There are as many as the requests of the last minute have needed at once: their number is bounded by their age, and
+/// by the bounds of connections. With a smaller bound, a worker with more requests in flight would open and close
+/// connections all the time.
 pub(crate) struct IdleConnections {
     /// Connections that were idle already when the event loop last waited for events.
     polled: Vec<(Box<Connection>, Instant)>,
@@ -192,9 +198,21 @@ impl IdleConnections {
         };
         self.polled.retain(|entry| is_kept(entry, true));
         self.fresh.retain(|entry| is_kept(entry, false));
+        self.shrink_unneeded(now);
         if let Some(idle) = closed {
             self.learned.note_closing(idle, now);
         }
+    }
+
+    /// Closes some of the connections that were not needed for half of the age, so that those of a burst are not all
+    /// closed at once. As the one used last is used next, the first are those that the least load needs.
+    fn shrink_unneeded(&mut self, now: Instant) {
+        let excess = self.len().saturating_sub(MAX_UNSHRUNK);
+        let is_unneeded = |(connection, since): &(Box<Connection>, Instant)| {
+            now.saturating_duration_since(*since) >= connection.lifetime.max_idle() / 2
+        };
+        let unneeded = self.polled.iter().take(excess).take_while(|entry| is_unneeded(entry)).count();
+        self.polled.drain(..unneeded.div_ceil(SHRINK));
     }
 
     /// Keeps a connection, closes it, or hands it to a request.
@@ -218,9 +236,7 @@ impl IdleConnections {
     }
 
     fn keep(&mut self, connection: Box<Connection>, now: Instant) {
-        if self.len() < MAX_IDLE {
-            self.fresh.push((connection, now));
-        }
+        self.fresh.push((connection, now));
     }
 
     fn remove_oldest(&mut self) -> Box<Connection> {

@@ -45,9 +45,9 @@ const FIELDS_ON_STACK: usize = 100;
 /// sooner, and a second is little against `timeouts.keep_alive`.
 const SILENCE: Duration = Duration::from_secs(1);
 /// Connections of a listener that are silent and not parked yet; beyond them, a connection is parked as soon as it is
-/// silent. So thousands that come at once do not hold thousands of buffers for a second. The number is more than a
-/// worker serves at low latency, and that many buffers are about 2 MiB.
-const MAX_WARM: usize = 128;
+/// silent. So tens of thousands that come at once do not hold their buffers for a second: those of so many are about
+/// 32 MiB. To wake one costs the next request some microseconds, so the number is more than a worker serves at once.
+const MAX_WARM: usize = 2048;
 
 /// State of a connection that is enough to serve its next request.
 pub(super) struct Parked<S> {
