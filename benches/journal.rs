@@ -73,6 +73,7 @@ fn open_with(directory: &Path, durability: Durability, checkpoints: Option<Check
         low_water: LowWater::Percent(10),
         unknown_per_second: 10,
         refusals: journal::audit::RefusalRecords::Coalesced,
+        addresses: journal::audit::Addresses::Full,
         gateway: "bench".into(),
         checkpoints,
     };

@@ -69,6 +69,7 @@ fn settings(path: &Path) -> Settings {
         low_water: LowWater::Percent(10),
         unknown_per_second: 1,
         refusals: journal::audit::RefusalRecords::Coalesced,
+        addresses: journal::audit::Addresses::Full,
         checkpoints: None,
         gateway: "fuzz".into(),
     }

@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use super::shipping;
-use journal::audit::{Checkpoints, Durability, LowWater, OnUnavailable, PublicKey, RefusalRecords, Settings, Witness};
+use journal::audit::{
+    Addresses, Checkpoints, Durability, LowWater, OnUnavailable, PublicKey, RefusalRecords, Settings, Witness,
+};
 use platform::outbound::HttpUrl;
 use platform::settings::{Reported, Section, Value};
 use platform::tls::ClientSettings;
@@ -59,6 +61,8 @@ fn journal(section: &mut Section<'_>, gateway: &str) -> Result<Settings, Reporte
     let low_water = section.value_or("low_water", LOW_WATER, low_water);
     let forms = [("coalesced", RefusalRecords::Coalesced), ("each", RefusalRecords::Each)];
     let refusals = section.value_or("refusals", RefusalRecords::Coalesced, |value| value.choice(&forms));
+    let forms = [("full", Addresses::Full), ("shortened", Addresses::Shortened)];
+    let addresses = section.value_or("addresses", Addresses::Full, |value| value.choice(&forms));
     let checkpoints = section.optional("checkpoints", |value| value.section(checkpoints));
     let retention = retention?;
     let checkpoints = checkpoints?;
@@ -82,6 +86,7 @@ fn journal(section: &mut Section<'_>, gateway: &str) -> Result<Settings, Reporte
         low_water,
         unknown_per_second,
         refusals,
+        addresses,
         gateway: gateway.to_owned(),
         checkpoints,
     })

@@ -114,7 +114,7 @@ impl Changes {
         let audit::Settings {
             retention_age, retention_size, retention_by_volume, retention_unshipped, low_water, ..
         } = old;
-        let audit::Settings { unknown_per_second, refusals, checkpoints, gateway: _, .. } = old;
+        let audit::Settings { unknown_per_second, refusals, addresses, checkpoints, gateway: _, .. } = old;
         self.compare("audit.path", path == &new.path);
         self.compare("audit.durability", durability == &new.durability);
         self.compare("audit.on_unavailable", on_unavailable == &new.on_unavailable);
@@ -125,6 +125,7 @@ impl Changes {
         self.compare("audit.retention.unshipped", retention_unshipped == &new.retention_unshipped);
         self.compare("audit.low_water", low_water == &new.low_water);
         self.compare("audit.unknown_per_second", unknown_per_second == &new.unknown_per_second);
+        self.compare("audit.addresses", addresses == &new.addresses);
         self.compare("audit.refusals", refusals == &new.refusals);
         self.compare("audit.checkpoints", checkpoints == &new.checkpoints);
     }

@@ -72,6 +72,7 @@ mod tests {
             retention_unshipped: 0,
             low_water: audit::LowWater::Percent(10),
             unknown_per_second: 1,
+            addresses: journal::audit::Addresses::Full,
             refusals: journal::audit::RefusalRecords::Coalesced,
             checkpoints: None,
             gateway: "test".into(),

@@ -5,12 +5,16 @@ use std::fs;
 use std::path::Path;
 
 use domain::refusal::Refusal;
-use journal::audit::{Durability, Filter, Journal, OpenError, Outcome, Record, Settings, Use, UseEnd};
+use journal::audit::{
+    Addresses, Durability, Filter, Journal, OpenError, Outcome, PreparedFields, Record, Settings, Use, UseEnd,
+};
 use platform::metrics::Metrics;
 use tempfile::TempDir;
+use uuid::Uuid;
 
 use super::support::{
-    Caller, END, all_records, assert_intact, block_on, open_journal, open_reader, segment_files, settings, write_uses,
+    Caller, END, all_records, assert_intact, block_on, change_of, open_journal, open_reader, segment_files, settings,
+    write_uses,
 };
 use crate::support::eventually;
 
@@ -44,6 +48,35 @@ fn use_and_its_outcome_are_one_record() {
         });
         assert_intact(&settings);
     }
+}
+
+/// Whatever is recorded of a client: a use, an end, a change, a refusal of its own and in a count, an unknown key.
+#[test]
+fn shortened_addresses_are_in_no_record() {
+    let directory = TempDir::new().unwrap();
+    let settings = Settings { addresses: Addresses::Shortened, ..settings(directory.path()) };
+    let ip = Some("203.0.113.77".parse().unwrap());
+    let opening = || Use { ip, ..Caller::random().opening() };
+    let refused = UseEnd { outcome: Outcome::Refused(Refusal::RateLimited), ..END };
+    block_on(async {
+        let journal = open_journal(&settings);
+        journal.begin(&opening()).await.unwrap().close(END);
+        journal.begin_prepared(&opening(), &PreparedFields::default()).await.unwrap().close(END);
+        journal.begin_change(&change_of(opening()), false).await.unwrap().close_change(END).await;
+        journal.record(&opening(), END).await.unwrap();
+        let same = opening();
+        for _ in 0..30 {
+            journal.record_refusal(&Use { id: Uuid::now_v7(), ..same.clone() }, refused).await.unwrap();
+        }
+        assert!(journal.record_unknown_key(&opening(), END));
+        journal.close().await;
+    });
+    let records = all_records(&settings);
+    assert!(records.iter().map(|record| record.uses()).sum::<u64>() >= 35, "{}", records.len());
+    let network = Some("203.0.113.0".parse().unwrap());
+    assert!(records.iter().all(|record| record.ip == network || record.ip.is_none()));
+    let text: String = segment_files(&settings).iter().map(|file| fs::read_to_string(file).unwrap()).collect();
+    assert!(text.contains("203.0.113.0") && !text.contains("203.0.113.77"));
 }
 
 #[test]

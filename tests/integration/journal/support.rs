@@ -90,6 +90,7 @@ pub fn settings(directory: &Path) -> Settings {
         low_water: LowWater::Percent(0),
         unknown_per_second: 10,
         refusals: journal::audit::RefusalRecords::Coalesced,
+        addresses: journal::audit::Addresses::Full,
         gateway: "gw-1".into(),
         checkpoints: None,
     }

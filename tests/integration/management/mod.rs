@@ -105,6 +105,7 @@ fn journal_settings(directory: &Path) -> audit::Settings {
         low_water: LowWater::Percent(0),
         unknown_per_second: 10,
         refusals: journal::audit::RefusalRecords::Coalesced,
+        addresses: journal::audit::Addresses::Full,
         checkpoints: None,
         gateway: "test".into(),
     }

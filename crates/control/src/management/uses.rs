@@ -206,6 +206,7 @@ mod tests {
             retention_unshipped: 0,
             low_water: LowWater::Percent(10),
             unknown_per_second: 10,
+            addresses: journal::audit::Addresses::Full,
             refusals: journal::audit::RefusalRecords::Coalesced,
             checkpoints: None,
             gateway: "gateway-1".into(),

@@ -1,5 +1,6 @@
 //! Settings of the journal.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -37,6 +38,8 @@ pub struct Settings {
     pub unknown_per_second: u32,
     /// Records of refusals of known keys.
     pub refusals: RefusalRecords,
+    /// Addresses of clients in records.
+    pub addresses: Addresses,
     /// Name of this gateway in its records.
     pub gateway: String,
     /// Signed checkpoints of the journal; `None`: none, and nothing is hashed.
@@ -118,4 +121,46 @@ pub enum OnUnavailable {
     Refuse,
     /// Serves them without a record, and counts them: the promise that every use has a record does not hold then.
     ServeUnrecorded,
+}
+
+/// Addresses of clients in records.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Addresses {
+    /// As they are.
+    #[default]
+    Full,
+    /// Their networks: the first 24 bits of IPv4, and 48 of IPv6, which tell no person of a house from another one.
+    Shortened,
+}
+
+impl Addresses {
+    /// The address as it is recorded.
+    pub fn shown(self, address: IpAddr) -> IpAddr {
+        match (self, address) {
+            (Self::Full, address) => address,
+            (Self::Shortened, IpAddr::V4(address)) => {
+                let [a, b, c, _] = address.octets();
+                IpAddr::from([a, b, c, 0])
+            }
+            (Self::Shortened, IpAddr::V6(address)) => {
+                let [a, b, c, ..] = address.segments();
+                IpAddr::from([a, b, c, 0, 0, 0, 0, 0])
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shortened_address_is_that_of_the_network() {
+        for (address, shown) in
+            [("203.0.113.77", "203.0.113.0"), ("2001:db8:1:2:3:4:5:6", "2001:db8:1::"), ("::1", "::")]
+        {
+            assert_eq!(Addresses::Shortened.shown(address.parse().unwrap()).to_string(), shown);
+            assert_eq!(Addresses::Full.shown(address.parse().unwrap()).to_string(), address);
+        }
+    }
 }

@@ -5,6 +5,8 @@ use std::sync::{Arc, Mutex};
 use super::mode::Event;
 use super::open::{JournalThread, RunningThreads};
 use super::writer::JournalWriter;
+use crate::audit::format::record::Use;
+use crate::audit::settings::Addresses;
 use domain::clock;
 use domain::quota::{ArrivalTime, Gcra};
 
@@ -16,11 +18,21 @@ pub(crate) struct Handle {
     /// Limit of the records of attempts with unknown keys, so that an attacker cannot fill the disk, and its state.
     pub(crate) unknown_key_limit: Gcra,
     pub(crate) unknown_keys: ArrivalTime,
+    /// Addresses in records.
+    pub(crate) addresses: Addresses,
     /// `None` once the journal is closed.
     pub(crate) running: Mutex<Option<RunningThreads>>,
 }
 
 impl Handle {
+    /// Records a use with the address as the settings show it.
+    pub(crate) fn with_shown_address<'u, T>(&self, opening: &Use<'u>, record: impl FnOnce(&Use<'u>) -> T) -> T {
+        match self.addresses {
+            Addresses::Full => record(opening),
+            addresses => record(&Use { ip: opening.ip.map(|ip| addresses.shown(ip)), ..opening.clone() }),
+        }
+    }
+
     /// Writes the outcomes that wait to be written with others: a reader would take their uses for ones in progress.
     pub(crate) fn write_pending(&self) {
         // Lines that cannot be written stay pending; those who wait for them learn it from their completion.

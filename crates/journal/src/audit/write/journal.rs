@@ -81,7 +81,7 @@ impl Journal {
     fn open_locked(settings: Settings, metrics: AuditMetrics, lock: File) -> Result<Self, OpenError> {
         let path = settings.path.clone();
         let failed = |source| OpenError::Io { path: path.clone(), source };
-        let per_second = settings.unknown_per_second;
+        let (per_second, addresses) = (settings.unknown_per_second, settings.addresses);
         let unknown_key_limit = Gcra::new(per_second, Duration::from_secs(1), per_second);
         let signer = signer::load(&settings)?;
         let (writer, indexer, predecessors) = open::resume_journal(settings, metrics, signer).map_err(failed)?;
@@ -89,7 +89,7 @@ impl Journal {
         let threads = open::start_threads(&writer, indexer, predecessors, lock).map_err(failed)?;
         let running = Mutex::new(Some(threads));
         let unknown_keys = ArrivalTime::default();
-        Ok(Self { handle: Arc::new(Handle { writer, unknown_key_limit, unknown_keys, running }) })
+        Ok(Self { handle: Arc::new(Handle { writer, unknown_key_limit, unknown_keys, addresses, running }) })
     }
 
     /// Reads the numbered uses from a start on, for the replay at start. Given by its time alone, uses may be missing
@@ -130,7 +130,7 @@ impl Journal {
     /// # Errors
     /// [`Unavailable`] when the use cannot be written and such requests are refused, or when the journal is closed.
     pub fn begin<'a>(&'a self, opening: &Use<'_>) -> impl Future<Output = Result<AuditEntry, Unavailable>> + use<'a> {
-        let appended = self.append_use(opening, None);
+        let appended = self.handle.with_shown_address(opening, |opening| self.append_use(opening, None));
         self.wait_begun(AuditEntry::new(self, opening, false), appended)
     }
 
@@ -143,7 +143,7 @@ impl Journal {
         opening: &Use<'_>,
         prepared: &PreparedFields,
     ) -> impl Future<Output = Result<AuditEntry, Unavailable>> + use<'a> {
-        let appended = self.append_use(opening, Some(prepared));
+        let appended = self.handle.with_shown_address(opening, |opening| self.append_use(opening, Some(prepared)));
         self.wait_begun(AuditEntry::new(self, opening, false), appended)
     }
 
@@ -156,8 +156,11 @@ impl Journal {
     pub async fn begin_change(&self, change: &ChangeUse<'_>, withdraws: bool) -> Result<AuditEntry, Unavailable> {
         let may_write = withdraws || self.handle.writer.mode.get() != Mode::ReserveScarce;
         let append = || {
-            let line = ChangeLine::new(change);
-            self.handle.writer.append(|pending| pending.append_change(&line, OpenUse::from_use(&change.opening)))
+            self.handle.with_shown_address(&change.opening, |opening| {
+                let change = ChangeUse { opening: opening.clone(), ..change.clone() };
+                let line = ChangeLine::new(&change);
+                self.handle.writer.append(|pending| pending.append_change(&line, OpenUse::from_use(opening)))
+            })
         };
         let appended = if may_write { append() } else { None };
         self.wait_begun(AuditEntry::new(self, &change.opening, true), appended).await
@@ -185,9 +188,11 @@ impl Journal {
     /// # Errors
     /// As [`Journal::begin`].
     pub async fn record(&self, opening: &Use<'_>, end: UseEnd) -> Result<bool, Unavailable> {
-        let line = UseLine::of_record(opening, end);
-        let indexed = IndexedUse::from_use(opening, end.outcome);
-        let completion = self.handle.writer.append(|pending| pending.append_record(&line, indexed));
+        let completion = self.handle.with_shown_address(opening, |opening| {
+            let line = UseLine::of_record(opening, end);
+            let indexed = IndexedUse::from_use(opening, end.outcome);
+            self.handle.writer.append(|pending| pending.append_record(&line, indexed))
+        });
         match self.handle.writer.wait_written(completion).await {
             BatchResult::Written => Ok(true),
             BatchResult::Failed => self.handle.writer.refuse_unless_unrecorded().map(|()| false),
@@ -201,7 +206,7 @@ impl Journal {
     /// As [`Journal::begin`].
     pub async fn record_refusal(&self, opening: &Use<'_>, end: UseEnd) -> Result<bool, Unavailable> {
         let writer = &self.handle.writer;
-        match writer.refusals.count(opening, end) {
+        match self.handle.with_shown_address(opening, |opening| writer.refusals.count(opening, end)) {
             Disposition::Single => self.record(opening, end).await,
             Disposition::Counted => {
                 writer.metrics.written.inc();
@@ -220,10 +225,11 @@ impl Journal {
             writer.metrics.suppressed.inc();
             return false;
         }
-        let line = UseLine::of_record(opening, end);
-        let indexed = IndexedUse::from_use(opening, end.outcome);
         let mut pending = writer.lock_pending();
-        let is_appended = pending.append_attempt(&line, indexed);
+        let is_appended = self.handle.with_shown_address(opening, |opening| {
+            let line = UseLine::of_record(opening, end);
+            pending.append_attempt(&line, IndexedUse::from_use(opening, end.outcome))
+        });
         if is_appended {
             writer.metrics.backlog.inc();
             writer.wake_committer(&mut pending);
@@ -314,6 +320,7 @@ pub(crate) mod tests {
             retention_unshipped: 0,
             low_water: LowWater::Percent(10),
             unknown_per_second: 1,
+            addresses: crate::audit::Addresses::Full,
             refusals: RefusalRecords::Coalesced,
             gateway: "gw".into(),
             checkpoints: None,
