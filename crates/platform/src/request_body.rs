@@ -117,7 +117,7 @@ impl UploadProgress {
 pub struct RequestBody {
     body: Incoming,
     /// Piece that was read before the body was sent on; none of nearly all bodies.
-    piece: Option<Result<Frame<Bytes>, BodyError>>,
+    piece: Option<Box<Result<Frame<Bytes>, BodyError>>>,
     limits: Rc<BodyLimits>,
     timer: LazyTimer,
     /// Start of the current wait for the client; `None` while the upstream is waited for.
@@ -163,7 +163,7 @@ impl RequestBody {
             let is_empty = |frame: &Frame<Bytes>| frame.data_ref().is_some_and(Bytes::is_empty);
             match frame {
                 Some(Ok(frame)) if is_empty(&frame) => {}
-                piece => return self.piece = piece,
+                piece => return self.piece = piece.map(Box::new),
             }
         }
     }
@@ -224,7 +224,7 @@ impl Body for RequestBody {
 
     fn poll_frame(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Option<Result<Frame<Bytes>, BodyError>>> {
         if let Some(piece) = self.piece.take() {
-            return Poll::Ready(Some(piece));
+            return Poll::Ready(Some(*piece));
         }
         loop {
             return match Pin::new(&mut self.body).poll_frame(cx) {

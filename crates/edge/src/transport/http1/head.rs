@@ -324,7 +324,7 @@ mod tests {
         assert_eq!((head.method.as_str(), head.uri.to_string()), ("M-SEARCH", "/a?b".to_owned()));
         assert_eq!((head.headers["host"].as_bytes(), fields), (&b"h"[..], FieldSet::HOST));
         assert_eq!(head.headers.get_all("a").iter().collect::<Vec<_>>(), ["", "b c"]);
-        for other in ["GET / HTTP/1.1\r\n\r\nX", "GET / HTTP/1.1\r\n", "GET a HTTP/1.1\r\n\r\n", ""] {
+        for other in ["GET / HTTP/1.1\r\n\r\nX", "GET / HTTP/1.1\r\n", "GET / HTTP/3.0\r\n\r\n", ""] {
             assert_eq!(read(other).err(), Some(HeadError::Malformed), "{other:?}");
         }
     }
