@@ -27,24 +27,27 @@ const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 /// Flag of the message that ends a stream of Connect.
 const END_OF_STREAM: u8 = 2;
 
-/// Protocol of remote procedure calls that a request speaks, with the media type of its responses.
+/// Protocol of remote procedure calls that a request speaks. A byte: it is kept for each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum RpcProtocol {
-    /// gRPC or gRPC-Web.
-    Grpc(&'static str),
+    Grpc,
+    GrpcWeb,
+    GrpcWebText,
     /// Connect, with one message each way.
     ConnectUnary,
-    /// Connect, with a stream of messages.
-    ConnectStream(&'static str),
+    /// Connect, with a stream of messages in JSON.
+    ConnectJson,
+    /// Connect, with a stream of messages of Protocol Buffers.
+    ConnectProto,
 }
 
 /// Beginnings of media types of requests; one that begins another one comes behind it.
 const MEDIA_TYPES: [RpcProtocol; 5] = [
-    RpcProtocol::Grpc("application/grpc-web-text"),
-    RpcProtocol::Grpc("application/grpc-web"),
-    RpcProtocol::Grpc("application/grpc"),
-    RpcProtocol::ConnectStream("application/connect+json"),
-    RpcProtocol::ConnectStream("application/connect+proto"),
+    RpcProtocol::GrpcWebText,
+    RpcProtocol::GrpcWeb,
+    RpcProtocol::Grpc,
+    RpcProtocol::ConnectJson,
+    RpcProtocol::ConnectProto,
 ];
 
 impl RpcProtocol {
@@ -64,8 +67,12 @@ impl RpcProtocol {
 
     fn media_type(self) -> &'static str {
         match self {
-            Self::Grpc(media_type) | Self::ConnectStream(media_type) => media_type,
+            Self::Grpc => "application/grpc",
+            Self::GrpcWeb => "application/grpc-web",
+            Self::GrpcWebText => "application/grpc-web-text",
             Self::ConnectUnary => "application/json",
+            Self::ConnectJson => "application/connect+json",
+            Self::ConnectProto => "application/connect+proto",
         }
     }
 
@@ -78,9 +85,9 @@ impl RpcProtocol {
         let Some(problem) = serde_json::from_slice::<Problem<'_>>(&text).ok().filter(|_| is_problem) else { return };
         let error = json!({ "code": code.name(), "message": problem.detail });
         own.body = Full::new(match self {
-            Self::Grpc(_) => Bytes::new(),
+            Self::Grpc | Self::GrpcWeb | Self::GrpcWebText => Bytes::new(),
             Self::ConnectUnary => error.to_string().into(),
-            Self::ConnectStream(_) => end_of_stream(&json!({ "error": error }).to_string()),
+            Self::ConnectJson | Self::ConnectProto => end_of_stream(&json!({ "error": error }).to_string()),
         });
         if self != Self::ConnectUnary {
             *response.status_mut() = StatusCode::OK;
@@ -88,7 +95,7 @@ impl RpcProtocol {
         let headers = response.headers_mut();
         headers.remove(CONTENT_LENGTH);
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(self.media_type()));
-        if matches!(self, Self::Grpc(_)) {
+        if matches!(self, Self::Grpc | Self::GrpcWeb | Self::GrpcWebText) {
             headers.extend(grpc::trailers(code, &problem.detail));
             if let Some(pushback) = headers.get(RETRY_AFTER).and_then(milliseconds) {
                 headers.insert(PUSHBACK, pushback);
@@ -137,11 +144,11 @@ mod tests {
     #[test]
     fn protocol_is_known_by_the_media_type_of_a_post() {
         for (media_type, found) in [
-            ("application/grpc", Some(RpcProtocol::Grpc("application/grpc"))),
-            ("Application/GRPC+proto", Some(RpcProtocol::Grpc("application/grpc"))),
-            ("application/grpc-web+proto", Some(RpcProtocol::Grpc("application/grpc-web"))),
-            ("application/grpc-web-text", Some(RpcProtocol::Grpc("application/grpc-web-text"))),
-            ("application/connect+json", Some(RpcProtocol::ConnectStream("application/connect+json"))),
+            ("application/grpc", Some(RpcProtocol::Grpc)),
+            ("Application/GRPC+proto", Some(RpcProtocol::Grpc)),
+            ("application/grpc-web+proto", Some(RpcProtocol::GrpcWeb)),
+            ("application/grpc-web-text", Some(RpcProtocol::GrpcWebText)),
+            ("application/connect+json", Some(RpcProtocol::ConnectJson)),
             ("application/json", None),
         ] {
             assert_eq!(of(Method::POST, &[("content-type", media_type)]), found, "{media_type}");
