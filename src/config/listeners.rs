@@ -7,6 +7,7 @@ use ipnet::IpNet;
 
 use super::{decisions, tls};
 use crate::gateway::{DecisionProtocol, DecisionSettings, DecisionSlots};
+use domain::key::policy::Network;
 use edge::transport::Http2Negotiation;
 use platform::settings::{Document, Reported, Section, SettingsErrors, Value};
 use platform::tls::ServerSettings;
@@ -208,7 +209,7 @@ fn network(value: &Value<'_>, text: &str) -> Result<IpNet, Reported> {
         Ok(network) if network.addr() != network.network() => {
             value.reject(format_args!("`{text}` has bits set beyond its prefix; did you mean {}?", network.trunc()))
         }
-        Ok(network) => Ok(network),
+        Ok(network) => Ok(Network::canonical(network)),
         Err(_) => value.reject(format_args!("`{text}` is not a network such as 10.0.0.0/8, or an IP address")),
     }
 }

@@ -233,7 +233,9 @@ pub(super) fn content(servers: &[Redis]) -> BTreeMap<String, Vec<u8>> {
     let mut content = BTreeMap::new();
     for server in servers {
         let names: Vec<String> = server.cli(&["KEYS", "*"]);
-        for name in names.into_iter().filter(|name| !name.ends_with("{gateways}") && !name.ends_with(":probe")) {
+        let is_kept =
+            |name: &String| !name.ends_with("{gateways}") && !name.contains(":{alive:") && !name.ends_with(":probe");
+        for name in names.into_iter().filter(is_kept) {
             content.insert(name.clone(), server.cli(&["DUMP", &name]));
         }
     }
