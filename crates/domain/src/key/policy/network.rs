@@ -42,8 +42,8 @@ impl Network {
         others.iter().any(|other| other.0.contains(&self.0))
     }
 
-    /// The IPv4 network that one of mapped addresses (`::ffff:10.0.0.0/104`) stands for: addresses are compared as those
-    /// of IPv4 where they are that.
+    /// The IPv4 network that one of mapped addresses (`::ffff:10.0.0.0/104`) stands for: addresses are compared as
+    /// those of IPv4 where they are that.
     pub fn canonical(network: IpNet) -> IpNet {
         let IpNet::V6(v6) = network else { return network };
         let mapped = v6.network().to_ipv4_mapped().zip(v6.prefix_len().checked_sub(96));
