@@ -1,8 +1,8 @@
 //! The bearer credential (RFC 6750, section 2.1), and a key in HTTP Basic (RFC 7617).
 
 use data_encoding::BASE64;
+use http::HeaderMap;
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderValue};
 
 use domain::key;
 use domain::refusal::Refusal;
@@ -26,11 +26,6 @@ pub fn parse_token(headers: &HeaderMap) -> Result<&[u8], Refusal> {
         return Err(Refusal::NoCredential);
     }
     check_token(rest.trim_ascii())
-}
-
-/// Returns whether a value of `Authorization` has the scheme of bearer tokens.
-pub fn has_scheme(value: &HeaderValue) -> bool {
-    value.as_bytes().get(..6).is_some_and(|scheme| scheme.eq_ignore_ascii_case(b"bearer"))
 }
 
 /// Returns the key in the one `Authorization: Basic` field: the password, else the name of the user; none where the

@@ -57,9 +57,8 @@ pub(super) struct LenientPath {
 
 impl LenientPath {
     pub(super) fn of(path: &str) -> Result<Self, Ambiguity> {
-        let marked = path.replace("%2F", ENCODED_SLASH).replace("%2f", ENCODED_SLASH);
+        let marked = mark_encoded_slashes(path);
         let separated = marked.replace(ENCODED_SLASH, "/");
-        let decoded = |text: &str| percent_decode_str(text).decode_utf8_lossy().into_owned();
         let merged = comparable(&merge_slashes(&separated))?.into_owned();
         Ok(Self {
             text: comparable(&merge_slashes(&marked))?.into_owned(),
@@ -68,6 +67,14 @@ impl LenientPath {
             readings: [decoded(&marked), decoded(&separated), merged],
         })
     }
+}
+
+fn mark_encoded_slashes(text: &str) -> String {
+    text.replace("%2F", ENCODED_SLASH).replace("%2f", ENCODED_SLASH)
+}
+
+fn decoded(text: &str) -> String {
+    percent_decode_str(text).decode_utf8_lossy().into_owned()
 }
 
 fn merge_slashes(path: &str) -> String {
@@ -102,8 +109,7 @@ impl<'a> Segment<'a> {
         if is_parameter {
             Self::Parameter
         } else if text.contains("%2F") || text.contains("%2f") {
-            let marked = text.replace("%2F", ENCODED_SLASH).replace("%2f", ENCODED_SLASH);
-            Self::Literal(percent_decode_str(&marked).decode_utf8_lossy().into_owned().into())
+            Self::Literal(decoded(&mark_encoded_slashes(text)).into())
         } else {
             Self::Literal(percent_decode_str(text).decode_utf8_lossy())
         }

@@ -86,7 +86,7 @@ pub(super) fn way_out(reply: &Reply) -> Option<String> {
 }
 
 /// Returns whether the descriptor was closed when the process began: the runtime of the language has opened /dev/null
-/// in its place then, for reading and writing. A shell's `> /dev/null` is for writing only: somebody wants that.
+/// in its place then, for reading and writing. A shell's `> /dev/null`, which is on purpose, is for writing only.
 fn is_closed() -> bool {
     let (Ok(own), Ok(null)) = (fstat(io::stdout()), std::fs::metadata("/dev/null")) else { return true };
     let is_null = own.st_rdev == null.rdev() && own.st_mode & 0o170_000 == 0o020_000;

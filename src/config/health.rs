@@ -13,7 +13,11 @@ const MOST_CHECKS: u32 = 100;
 const MAX_SERVICE: usize = 100;
 
 /// Reads the block `health`.
-pub(super) fn health(section: &mut Section<'_>, protocol: Protocol) -> Result<HealthSettings, Reported> {
+pub(super) fn health(
+    section: &mut Section<'_>,
+    protocol: Protocol,
+    host: Option<&str>,
+) -> Result<HealthSettings, Reported> {
     let has_grpc = section.contains("grpc");
     let path = section.optional("path", path);
     let expect = section.value_or("expect", Vec::new(), |value| value.one_or_list(|status| status.integer(100..=599)));
@@ -39,7 +43,7 @@ pub(super) fn health(section: &mut Section<'_>, protocol: Protocol) -> Result<He
         (None, None) if has_grpc => return Err(section.report("grpc", "is empty; give `server`, or a service")),
         (None, None) => return Err(section.report("path", "is missing; give `path`, or `grpc`")),
     };
-    Ok(HealthSettings { kind, interval, timeout, healthy, unhealthy, required, host: None })
+    Ok(HealthSettings { kind, interval, timeout, healthy, unhealthy, required, host: host.map(str::to_owned) })
 }
 
 fn path(value: &Value<'_>) -> Result<PathAndQuery, Reported> {

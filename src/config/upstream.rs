@@ -42,10 +42,8 @@ pub(super) fn upstream(section: &mut Section<'_>, name: &str, timeouts: Timeouts
     let passed_fields = section.value_or("pass_fields", Vec::new(), |value| value.list(passed_field));
     let balance = section.section("balance", balance::balance);
     let outlier = section.section("outlier", |block| Ok(outlier::outlier(block)));
-    let mut health = section.optional("health", |value| value.section(|block| health::health(block, protocol)));
-    if let (Ok(Some(health)), HostPolicy::Name(name)) = (&mut health, &host) {
-        health.host = name.to_str().ok().map(str::to_owned);
-    }
+    let health =
+        section.optional("health", |value| value.section(|block| health::health(block, protocol, host.name())));
     let retries = section.section("retries", |block| Ok(retries::retries(block)));
     let max_requests = section.section("limits", |block| Ok(max_requests(block)));
     let tls = section

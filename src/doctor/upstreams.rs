@@ -13,7 +13,6 @@ use super::environment::Environment;
 use super::exposure::{Answer, Place, judge};
 use super::finding::Findings;
 use crate::config::{Config, Upstream};
-use edge::forward::HostPolicy;
 use platform::tls::{self, CertificateFacts, ClientSettings, ClientTls};
 use upstream::{Address, Endpoint, HealthKind, Protocol};
 
@@ -134,10 +133,7 @@ impl Probe<'_> {
     where
         S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
     {
-        let authority = match &self.upstream.host {
-            HostPolicy::Name(name) => name.to_str().unwrap_or(&self.endpoint.authority),
-            HostPolicy::Endpoint | HostPolicy::Client => &self.endpoint.authority,
-        };
+        let authority = self.upstream.host.name().unwrap_or(&self.endpoint.authority);
         let status = match self.upstream.settings.protocol {
             Protocol::Http1 => client::get(stream, authority, self.path).await.map(|(status, _)| status),
             Protocol::Http2 => {

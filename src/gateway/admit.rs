@@ -78,10 +78,10 @@ impl Gateway {
         let has_key_field = head.fields().contains(FieldSet::CREDENTIAL);
         let mut body = RequestBody::new(body, Rc::clone(&self.body_limits));
         if arrival.expects_continue && arrival.version == Version::HTTP_2 {
-            body.await_continue();
+            body.note_expectation();
         }
         if may_have_no_body(&head, &body) {
-            Box::pin(body.await_piece()).await;
+            Box::pin(body.read_ahead()).await;
         }
         let caller = granted.principal().map(Arc::as_ref);
         let (forwarded, features) = self.rewrite_request(arrival, route, caller, head, body);

@@ -127,8 +127,7 @@ async fn drain(mut body: Incoming) -> Option<Incoming> {
 
 /// Keeps a stream open for a moment after its response, so that the client reads that before the reset.
 async fn linger(mut body: Incoming) {
-    // At the end of it the reset says the rest.
-    let _ = timeout(LINGER, async {
+    let _ended_or_late = timeout(LINGER, async {
         if !discard(&mut body, MAX_LINGERING).await {
             std::future::pending::<()>().await;
         }
@@ -140,7 +139,7 @@ async fn linger(mut body: Incoming) {
 async fn discard(body: &mut Incoming, most: u64) -> bool {
     let mut left = most;
     while let Some(frame) = body.frame().await {
-        let Ok(frame) = frame else { return true };
+        let Ok(frame) = frame else { return false };
         let length = frame.data_ref().map_or(0, |data| data.len() as u64);
         let Some(rest) = left.checked_sub(length) else { return false };
         left = rest;

@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Response};
 use uuid::Uuid;
@@ -41,14 +41,21 @@ pub(super) struct Rejection<'a> {
     scope: Option<&'a Permission>,
     /// Seconds until a retry, where they were computed for this request.
     retry_after: Option<u64>,
-    /// Fields in which the key can be sent, where it is missing and they are configured.
-    key_places: Option<KeyPlaces<'a>>,
-    /// Byte of the target that is refused.
-    invalid_byte: Option<InvalidTargetByte>,
-    /// Reason why no route leads to the path.
-    ambiguity: Option<Ambiguity>,
+    /// Facts of this request for the explanation; none: it is that of the table.
+    facts: Option<Facts<'a>>,
     /// True if the challenge is that of HTTP Basic: clients that know it alone take another one for an error.
     asks_basic: bool,
+}
+
+/// Facts of a request that explain its refusal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Facts<'a> {
+    /// A key is missing, and these are its places, where they are configured.
+    Missing(KeyPlaces<'a>),
+    /// A byte of the target is refused.
+    Byte(InvalidTargetByte),
+    /// No route leads to the path for this reason.
+    Path(Ambiguity),
 }
 
 /// Reason to refuse a request before its route is known.
@@ -105,22 +112,12 @@ impl<'a> Rejection<'a> {
     /// Rejection of an unknown caller.
     pub(super) fn new(refusal: Refusal) -> Self {
         let method = AuthMethod::ApiKey;
-        Self {
-            refusal,
-            method,
-            rate_limit: None,
-            scope: None,
-            retry_after: None,
-            key_places: None,
-            invalid_byte: None,
-            ambiguity: None,
-            asks_basic: false,
-        }
+        Self { refusal, method, rate_limit: None, scope: None, retry_after: None, facts: None, asks_basic: false }
     }
 
     /// Rejection of a head.
     pub(super) fn of_head(HeadRefusal { refusal, invalid_byte }: HeadRefusal) -> Self {
-        Self { invalid_byte, ..Self::new(refusal) }
+        Self { facts: invalid_byte.map(Facts::Byte), ..Self::new(refusal) }
     }
 
     /// Rejection of an authenticated caller.
@@ -138,17 +135,21 @@ impl<'a> Rejection<'a> {
         let method = denial.principal.as_ref().map_or(AuthMethod::ApiKey, |principal| principal.method);
         let scope = route.permission.as_ref().filter(|_| denial.refusal == Refusal::Forbidden);
         let rate_limit = denial.rate_limit.map(|status| RateLimitFields::new(status, method));
-        let is_missing = denial.refusal == Refusal::NoCredential && (!fields.is_empty() || fields.has_basic());
-        let key_places = is_missing.then_some(KeyPlaces { fields, pass_authorization: route.pass_authorization });
-        let ambiguity = comparable(head.uri.path()).err().filter(|_| denial.refusal == Refusal::AmbiguousPath);
-        let has_bearer = || head.headers.get(AUTHORIZATION).is_some_and(bearer::has_scheme);
+        let facts = match denial.refusal {
+            Refusal::NoCredential if !fields.is_empty() || fields.has_basic() => {
+                Some(Facts::Missing(KeyPlaces { fields, pass_authorization: route.pass_authorization }))
+            }
+            Refusal::AmbiguousPath => comparable(head.uri.path()).err().map(Facts::Path),
+            _ => None,
+        };
+        let has_bearer = || bearer::parse_token(&head.headers) != Err(Refusal::NoCredential);
         let asks_basic = fields.has_basic() && !route.pass_authorization && !has_bearer();
-        Self { method, rate_limit, scope, key_places, ambiguity, asks_basic, ..Self::new(denial.refusal) }
+        Self { method, rate_limit, scope, facts, asks_basic, ..Self::new(denial.refusal) }
     }
 
     /// Rejection of the same request for another reason.
     pub(super) fn replaced_by(self, refusal: Refusal) -> Self {
-        Self { refusal, scope: None, retry_after: None, key_places: None, invalid_byte: None, ambiguity: None, ..self }
+        Self { refusal, scope: None, retry_after: None, facts: None, ..self }
     }
 
     /// Builds the response to the request of this id, and notes the refusal, where the request is observed. The ids of
@@ -189,14 +190,11 @@ impl<'a> Rejection<'a> {
 
     /// The explanation, with the permission or the key that is missing.
     fn detail(&self, answer: &Answer) -> Cow<'static, str> {
-        if let Some(places) = self.key_places {
-            return places.explain().into();
-        }
-        if let Some(ambiguity) = self.ambiguity {
-            return format!("No route takes this path: it has {ambiguity}.").into();
-        }
-        if let Some(byte) = self.invalid_byte {
-            return problem::sentence(&byte.to_string()).into();
+        match self.facts {
+            Some(Facts::Missing(places)) => return places.explain().into(),
+            Some(Facts::Byte(byte)) => return problem::sentence(&byte.to_string()).into(),
+            Some(Facts::Path(ambiguity)) => return format!("No route takes this path: it has {ambiguity}.").into(),
+            None => {}
         }
         match (self.scope, self.method) {
             (None, _) => answer.detail.into(),

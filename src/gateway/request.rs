@@ -132,7 +132,7 @@ impl Arrival {
         let peer = &self.connection.peer;
         let trace = observer.tracer().map(|tracer| {
             let is_trusted = gateway.trusted_proxies.trusts(peer.address.ip().to_canonical());
-            tracer.begin(head, is_trusted, self.client.proto(peer, &head.headers) == "https")
+            tracer.begin(head, is_trusted, self.client.proto(peer, &head.headers).name == "https")
         });
         let arrival = Reading { time: self.time, instant: self.begun };
         observer.begin(RequestFacts {

@@ -145,9 +145,9 @@ impl RequestBody {
         }
     }
 
-    /// Notes that the client waits with the body for a 100 (Continue), which HTTP/2 does not send here. Such clients
-    /// send it after a moment all the same; the wait does not count in the average rate.
-    pub fn await_continue(&mut self) {
+    /// Notes that the client waits with the body for a 100 (Continue), which is not sent over HTTP/2. Such clients send
+    /// the body after a moment all the same; the wait does not count in the average rate.
+    pub fn note_expectation(&mut self) {
         self.awaits_continue = true;
     }
 
@@ -157,7 +157,7 @@ impl RequestBody {
     }
 
     /// Waits for the first piece that is not empty, or for the end, so that it is known whether there is a body.
-    pub async fn await_piece(&mut self) {
+    pub async fn read_ahead(&mut self) {
         loop {
             let frame = std::future::poll_fn(|cx| Pin::new(&mut *self).poll_frame(cx)).await;
             let is_empty = |frame: &Frame<Bytes>| frame.data_ref().is_some_and(Bytes::is_empty);

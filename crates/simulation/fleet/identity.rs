@@ -1,7 +1,7 @@
 //! Identity of the state, by which lost data is noticed: the readings of the gateways, and the confirmation before a
 //! key counts as unknown.
 //!
-//! What a reading means is the product's own. The order of the readings follows `crates/state/src/redis/identity.rs`,
+//! The product's own code judges a reading. The order of the readings follows `crates/state/src/redis/identity.rs`,
 //! and their place in a decision that of `crates/state/src/redis/mod.rs`.
 
 use std::ops::ControlFlow;

@@ -89,7 +89,7 @@ struct FirstUser {
     suffix: usize,
 }
 
-/// An address that no consumer has, made of one that is taken. Nobody can sign in with it, whatever the taken one is.
+/// An address that no consumer has, made of one that is taken. It is at a reserved domain: no sign-in leads to it.
 fn free_email(taken: &str, first_users: &mut HashMap<String, FirstUser>) -> String {
     let suffix_domain = format!("@{DOMAIN}");
     let local = taken.strip_suffix(&suffix_domain).map_or_else(|| local_part(taken), Cow::from);

@@ -61,9 +61,8 @@ pub(super) fn read(protocol: DecisionProtocol, asking: &mut Parts, settings: &Se
         DecisionProtocol::EnvoyHttp => envoy_http(asking),
         DecisionProtocol::Envoy => unreachable!("it describes requests in messages"),
     };
-    let facts = facts
-        .filter(|_| only(&asking.headers, &X_FORWARDED_FOR).is_some())
-        .ok_or(HeadRefusal::from(Refusal::MalformedDecision))?;
+    let facts =
+        facts.filter(|_| only(&asking.headers, &X_FORWARDED_FOR).is_some()).ok_or(Refusal::MalformedDecision)?;
     let (mut head, _) = HeadBytes::of(&facts)?.read(settings)?;
     head.version = asking.version;
     let mut headers = mem::take(&mut asking.headers);
@@ -119,7 +118,7 @@ fn may_have_key(name: &str, credentials: &CredentialFields) -> bool {
 /// # Errors
 /// As [`read`].
 pub(super) fn of_check(question: &CheckRequest, gateway: &Gateway) -> Result<Described, HeadRefusal> {
-    let http = question.http().ok_or(HeadRefusal::from(Refusal::MalformedDecision))?;
+    let http = question.http().ok_or(Refusal::MalformedDecision)?;
     let source = question.source().and_then(|source| source.socket_addr());
     let facts = Facts { method: http.method.as_bytes(), target: http.path.as_bytes(), host: http.host.as_bytes() };
     let told = [(":method", facts.method), (":path", facts.target), (":authority", facts.host)];
@@ -148,7 +147,7 @@ pub(super) fn of_stream(
     });
     let fact = |name: &str| {
         let mut values = head.fields().filter(|field| field.0 == name).map(|(_, value)| value);
-        values.next().filter(|_| values.next().is_none()).ok_or(HeadRefusal::from(Refusal::MalformedDecision))
+        values.next().filter(|_| values.next().is_none()).ok_or(Refusal::MalformedDecision)
     };
     let facts = Facts { method: fact(":method")?, target: fact(":path")?, host: fact(":authority")? };
     described(&facts, head.fields().filter(|(name, _)| !name.starts_with(':')), source, gateway)
@@ -161,7 +160,7 @@ fn described<'a>(
     source: Option<SocketAddr>,
     gateway: &Gateway,
 ) -> Result<Described, HeadRefusal> {
-    let address = source.ok_or(HeadRefusal::from(Refusal::MalformedDecision))?;
+    let address = source.ok_or(Refusal::MalformedDecision)?;
     let credentials = &gateway.settings.credentials;
     let mut bytes = HeadBytes::of(facts)?;
     for (name, value) in fields {
@@ -180,7 +179,7 @@ fn described<'a>(
     head.version = Version::HTTP_2;
     let peer = Peer { address, tls: None, certificate: None };
     let client = Client::find_described(&peer, &head.headers, &gateway.trusted_proxies);
-    Ok(Described { head, fields, client: client.ok_or(HeadRefusal::from(Refusal::MalformedDecision))? })
+    Ok(Described { head, fields, client: client.ok_or(Refusal::MalformedDecision)? })
 }
 
 /// Bytes of a head, to be read by the scanner. No part of a line can end it: it is checked before it is written.
@@ -218,7 +217,7 @@ impl HeadBytes {
 
     fn read(mut self, settings: &Settings) -> Result<(Parts, FieldSet), HeadRefusal> {
         self.0.extend_from_slice(b"\r\n");
-        head::read(self.0.into(), &HeadLimits::of(settings), &settings.credentials).map_err(HeadRefusal::from)
+        Ok(head::read(self.0.into(), &HeadLimits::of(settings), &settings.credentials)?)
     }
 }
 

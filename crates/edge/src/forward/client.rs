@@ -136,15 +136,14 @@ impl Client {
         lines.push(&VIA, via.as_bytes());
     }
 
-    /// Scheme of the request, `https` or `http`: by the word of a trusted peer, else by the connection.
-    pub fn proto(&self, peer: &Peer, headers: &HeaderMap) -> &'static str {
+    /// Scheme of the request: by the word of a trusted peer, else by the connection.
+    pub fn proto(&self, peer: &Peer, headers: &HeaderMap) -> Proto {
         let of_connection = if peer.tls.is_some() { "https" } else { "http" };
-        self.forwarded_proto(headers).and_then(Result::ok).unwrap_or(of_connection)
-    }
-
-    /// Returns whether a trusted peer names a scheme that is neither, or several that differ.
-    pub fn has_unknown_proto(&self, headers: &HeaderMap) -> bool {
-        self.forwarded_proto(headers).is_some_and(|proto| proto.is_err())
+        match self.forwarded_proto(headers) {
+            None => Proto { name: of_connection, is_unknown: false },
+            Some(Ok(name)) => Proto { name, is_unknown: false },
+            Some(Err(UnknownProto)) => Proto { name: of_connection, is_unknown: true },
+        }
     }
 
     /// Scheme by the word of a trusted peer; none where there is no such peer, or it says nothing.
@@ -157,6 +156,15 @@ impl Client {
     }
 }
 
+/// Scheme of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Proto {
+    /// `https` or `http`.
+    pub name: &'static str,
+    /// True if a trusted peer names another one, or several that differ: then it is that of the connection.
+    pub is_unknown: bool,
+}
+
 /// A word that names neither HTTP nor HTTPS.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct UnknownProto;
@@ -164,10 +172,12 @@ struct UnknownProto;
 /// The scheme that a word of `X-Forwarded-Proto` means: some proxies name that of a WebSocket.
 fn proto_of(word: &[u8]) -> Result<&'static str, UnknownProto> {
     let is_one_of = |names: [&str; 2]| names.iter().any(|name| word.trim_ascii().eq_ignore_ascii_case(name.as_bytes()));
-    match () {
-        () if is_one_of(["https", "wss"]) => Ok("https"),
-        () if is_one_of(["http", "ws"]) => Ok("http"),
-        () => Err(UnknownProto),
+    if is_one_of(["https", "wss"]) {
+        Ok("https")
+    } else if is_one_of(["http", "ws"]) {
+        Ok("http")
+    } else {
+        Err(UnknownProto)
     }
 }
 
@@ -332,7 +342,8 @@ mod tests {
         let proto = |trusted: &[&str], words: &[&str]| {
             let client = find("10.0.0.1", &["203.0.113.9"], trusted);
             let headers = words.iter().map(|word| (X_FORWARDED_PROTO, word.parse().unwrap())).collect();
-            (client.proto(&peer, &headers), client.has_unknown_proto(&headers))
+            let Proto { name, is_unknown } = client.proto(&peer, &headers);
+            (name, is_unknown)
         };
         let trusted = |words: &[&str]| proto(&["10.0.0.0/8"], words);
         for words in [&["https"][..], &["wss"], &["HTTPS"], &["https, wss"], &["https", "WSS"], &[" https"]] {

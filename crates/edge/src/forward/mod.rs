@@ -27,7 +27,7 @@ mod field_names;
 mod passed_fields;
 mod cookies;
 
-pub use client::{Client, ConnectionClients, TrustedProxies};
+pub use client::{Client, ConnectionClients, Proto, TrustedProxies};
 pub use features::{AllowedFeatures, RequestFeatures};
 pub use field_names::untrusted_names;
 pub use passed_fields::{InvalidPassedField, PassedField, PassedFields};

@@ -61,6 +61,16 @@ pub enum HostPolicy {
     Name(HeaderValue),
 }
 
+impl HostPolicy {
+    /// The name that is the same for all requests; none where each has its own.
+    pub fn name(&self) -> Option<&str> {
+        match self {
+            Self::Endpoint | Self::Client => None,
+            Self::Name(name) => name.to_str().ok(),
+        }
+    }
+}
+
 /// Head to send upstream.
 #[derive(Debug)]
 pub struct UpstreamRequest {
@@ -83,7 +93,6 @@ pub fn rewrite_request(head: ValidatedHead, body_length: Option<u64>, context: F
     let head = head.into_parts();
     let features = RequestFeatures::from_head(&head, body_length == Some(0), context.allowed);
     let proto = context.client.proto(context.peer, &head.headers);
-    let has_unknown_proto = context.client.has_unknown_proto(&head.headers);
     let via = via(head.version);
     let mut headers = head.headers;
     // Its place in the table is kept for the endpoint's.
@@ -94,7 +103,7 @@ pub fn rewrite_request(head: ValidatedHead, body_length: Option<u64>, context: F
     debug_assert!(IDENTITY_FIELDS.iter().chain(&ORIGIN_FIELDS).all(is_removed), "what the gateway sets was removed");
     let added = context.memory.lines(|lines| {
         push_identity(lines, context.principal, context.request_id);
-        context.client.push_origin(lines, host.as_ref(), proto, via);
+        context.client.push_origin(lines, host.as_ref(), proto.name, via);
     });
     let sent_host = match context.host {
         HostPolicy::Endpoint => None,
@@ -114,7 +123,7 @@ pub fn rewrite_request(head: ValidatedHead, body_length: Option<u64>, context: F
         added,
         features,
         dropped_fields,
-        has_unknown_proto,
+        has_unknown_proto: proto.is_unknown,
     }
 }
 

@@ -229,8 +229,12 @@ pub(crate) fn rewrite_head<B>(mut request: Request<B>, endpoint: &EndpointState)
     let mut target = std::mem::take(request.uri_mut()).into_parts();
     let scheme = if endpoint.encryption.is_some() { Scheme::HTTPS } else { Scheme::HTTP };
     let host = request.headers().get(HOST).filter(|host| *host != endpoint.host);
-    let authority = host.and_then(|host| Authority::try_from(host.as_bytes()).ok());
-    (target.scheme, target.authority) = (Some(scheme), Some(authority.unwrap_or_else(|| endpoint.authority.clone())));
+    let authority = match host {
+        // The client's, or the configured one.
+        Some(host) => Authority::try_from(host.as_bytes()).expect("a host was validated before"),
+        None => endpoint.authority.clone(),
+    };
+    (target.scheme, target.authority) = (Some(scheme), Some(authority));
     *request.uri_mut() = Uri::from_parts(target).expect("a path, a scheme and an authority make a target");
     for name in [HOST, CONNECTION, TRANSFER_ENCODING, UPGRADE] {
         request.headers_mut().remove(name);

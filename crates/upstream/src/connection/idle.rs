@@ -28,7 +28,7 @@ use super::limits::{EndpointLink, IdleUse, LocalRequest};
 
 /// Idle connections of a worker to an endpoint up to which none is closed before it is too old.
 const MAX_UNSHRUNK: usize = 64;
-/// Part of the connections above, with half of the age, that each look closes: a burst shrinks in steps.
+/// Of the connections beyond these that have reached half of the age, one of so many is closed with each look.
 const SHRINK: usize = 16;
 
 /// Time after which an idle connection gives back the buffer that has grown with a body.
@@ -116,7 +116,7 @@ impl IdleConnections {
         if self.link.needs_offers() {
             self.offer(connection, now);
         } else {
-            self.keep(connection, now);
+            self.fresh.push((connection, now));
         }
     }
 
@@ -204,8 +204,8 @@ impl IdleConnections {
         }
     }
 
-    /// Closes some of the connections that were not needed for half of the age, so that those of a burst are not all
-    /// closed at once. As the one used last is used next, the first are those that the least load needs.
+    /// Closes some of the connections that were not needed for half of the age, the oldest first, so that those of a
+    /// burst are not all closed at once.
     fn shrink_unneeded(&mut self, now: Instant) {
         let excess = self.len().saturating_sub(MAX_UNSHRUNK);
         let is_unneeded = |(connection, since): &(Box<Connection>, Instant)| {
@@ -222,7 +222,7 @@ impl IdleConnections {
             return;
         }
         match self.link.offer() {
-            IdleUse::Keep => self.keep(connection, now),
+            IdleUse::Keep => self.fresh.push((connection, now)),
             IdleUse::Close => connection.state.mark_closing(),
             IdleUse::HandTo(request) => self.hand_to(request, Some(connection)),
         }
@@ -233,10 +233,6 @@ impl IdleConnections {
         debug_assert!(self.handed.iter().all(|(id, _)| *id != request.id()), "a request is given one connection");
         self.handed.extend(connection.map(|connection| (request.id(), connection)));
         request.wake();
-    }
-
-    fn keep(&mut self, connection: Box<Connection>, now: Instant) {
-        self.fresh.push((connection, now));
     }
 
     fn remove_oldest(&mut self) -> Box<Connection> {
@@ -332,6 +328,44 @@ mod tests {
             idle.push(connection, Instant::now());
             next_turn().await;
             assert!(idle.pop(Instant::now()).is_some(), "polled");
+        });
+    }
+
+    #[test]
+    fn connections_of_a_burst_are_kept_and_closed_in_steps() {
+        run(async || {
+            let (mut idle, mut peers, now) = (empty(), Vec::new(), Instant::now());
+            let unneeded = now.checked_sub(Lifetimes::default().max_idle * 3 / 5).unwrap();
+            let burst = MAX_UNSHRUNK + 2 * SHRINK + 1;
+            for _ in 0..burst {
+                let (connection, peer) = connection().await;
+                idle.push(connection, unneeded);
+                peers.push(peer);
+            }
+            next_turn().await;
+            assert_eq!(idle.len(), burst, "no arrival closes another");
+            let mut left = vec![burst];
+            while left.len() == 1 || left[left.len() - 1] < left[left.len() - 2] {
+                idle.prune();
+                left.push(idle.len());
+            }
+            assert_eq!(left[..3], [burst, burst - 3, burst - 5], "a sixteenth, rounded up, each time");
+            assert_eq!(left[left.len() - 1], MAX_UNSHRUNK, "{left:?}");
+        });
+    }
+
+    #[test]
+    fn connections_of_a_burst_that_are_needed_are_kept() {
+        run(async || {
+            let (mut idle, mut peers) = (empty(), Vec::new());
+            for _ in 0..=MAX_UNSHRUNK {
+                let (connection, peer) = connection().await;
+                idle.push(connection, Instant::now());
+                peers.push(peer);
+            }
+            next_turn().await;
+            idle.prune();
+            assert_eq!(idle.len(), MAX_UNSHRUNK + 1);
         });
     }
 

@@ -89,23 +89,13 @@ impl EndpointState {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::endpoint::health::HealthKind;
+    use crate::endpoint::health::every_second;
     use crate::settings::tests::settings;
     use platform::metrics::Metrics;
 
     #[tokio::test(flavor = "current_thread")]
     async fn checks_that_are_under_way_are_bounded() {
-        let second = Duration::from_secs(1);
-        let kind = HealthKind::Grpc { service: String::new() };
-        let health = HealthSettings {
-            kind,
-            interval: second,
-            timeout: second,
-            healthy: 1,
-            unhealthy: 1,
-            required: false,
-            host: None,
-        };
+        let health = every_second();
         let settings = crate::Settings { health: Some(Arc::new(health)), ..settings(MAX_RUNNING + 8) };
         let endpoints = Endpoints::new(&settings, &Metrics::new()).unwrap();
         let mut running = JoinSet::new();

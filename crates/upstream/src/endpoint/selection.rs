@@ -181,7 +181,7 @@ mod tests {
 
     use super::*;
     use crate::endpoint::failure::Failure;
-    use crate::endpoint::health::{CheckReport, HealthKind, HealthSettings};
+    use crate::endpoint::health::{CheckReport, every_second};
     use crate::settings::tests::settings;
     use platform::metrics::Metrics;
     use std::time::Duration;
@@ -292,17 +292,7 @@ mod tests {
 
     #[test]
     fn endpoint_whose_checks_fail_takes_requests_in_a_panic_only() {
-        let kind = HealthKind::Grpc { service: String::new() };
-        let second = Duration::from_secs(1);
-        let health = HealthSettings {
-            kind,
-            interval: second,
-            timeout: second,
-            healthy: 1,
-            unhealthy: 1,
-            required: false,
-            host: None,
-        };
+        let health = every_second();
         for policy in POLICIES {
             let endpoints = endpoints(2, policy);
             let check = |index: usize, ok: bool| {
@@ -375,17 +365,7 @@ mod tests {
                 endpoints.ask_for_pause(&list[index], Duration::from_secs(seconds), *now);
             }
             Signal::Checked(index, ok) => {
-                let second = Duration::from_secs(1);
-                let kind = HealthKind::Grpc { service: String::new() };
-                let health = HealthSettings {
-                    kind,
-                    interval: second,
-                    timeout: second,
-                    healthy: 1,
-                    unhealthy: 1,
-                    required: false,
-                    host: None,
-                };
+                let health = every_second();
                 endpoints.end_check(&list[index], CheckReport { time: *now, ok, detail: String::new() }, &health);
             }
             Signal::Waits(milliseconds) => {

@@ -131,7 +131,7 @@ impl Dashboard {
                 self.redirect_after_try(&pending.return_to)
             }
             Err(error) => {
-                // An error about the person who signed in at the provider is shown, whoever is signed in here.
+                // An error about the person who signed in at the provider is shown also in a browser with a session.
                 let may_lead_on = matches!(error, DashboardError::Provider(_));
                 let error = log_refusal(request, name, error);
                 if may_lead_on && self.live_user(request).await.is_some() {

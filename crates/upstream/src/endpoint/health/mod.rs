@@ -12,6 +12,8 @@ mod state;
 mod exchange;
 
 pub(crate) use exchange::check;
+#[cfg(test)]
+pub(crate) use settings::tests::every_second;
 pub use settings::{HealthKind, HealthSettings};
 pub(crate) use state::Check;
 pub use state::CheckReport;

@@ -19,7 +19,7 @@ pub struct HealthSettings {
     pub unhealthy: u32,
     /// True if the gateway is not ready while every endpoint fails its checks.
     pub required: bool,
-    /// `Host` of the question; none: that of the endpoint.
+    /// `Host` of each check; none: that of the endpoint.
     pub host: Option<String>,
 }
 
@@ -38,4 +38,23 @@ pub enum HealthKind {
         /// Name of the service.
         service: String,
     },
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+
+    /// Checks by gRPC, one each second, whose first result counts.
+    pub(crate) fn every_second() -> HealthSettings {
+        let second = Duration::from_secs(1);
+        HealthSettings {
+            kind: HealthKind::Grpc { service: String::new() },
+            interval: second,
+            timeout: second,
+            healthy: 1,
+            unhealthy: 1,
+            required: false,
+            host: None,
+        }
+    }
 }
