@@ -8,6 +8,7 @@ use std::sync::Arc;
 use domain::clock::Micros;
 use domain::key::OrgTag;
 use journal::shipping::ShipEvent;
+use state::identity::Reading;
 use state::redis::{CachedKey, DecideInput, Kept, LateAnswer, LogRead, PendingReport, Resync, VisitedLease};
 use state::{StateId, StateIdentity};
 
@@ -224,7 +225,7 @@ pub enum Pending {
     Deregister,
     Sign,
     ReadLog(LogRead),
-    Identity { failovers: u64, purpose: Purpose },
+    Identity { reading: Reading, purpose: Purpose },
     Confirm { request: u64, step: Confirming },
     Missed,
     Revocation { number: usize },

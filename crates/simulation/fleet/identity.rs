@@ -9,7 +9,7 @@ use std::ops::ControlFlow;
 use domain::clock::Micros;
 use domain::key::OrgTag;
 use redis_client::CommandError;
-use state::identity::{Continuity, Discontinuity};
+use state::identity::{Continuity, Discontinuity, Reading};
 use state::redis::{IDENTITY_INTERVAL, Listing, MISSED_FOR};
 use state::{ChangeError, StateIdentity, StorageError, Unavailable};
 
@@ -75,8 +75,9 @@ impl World {
     }
 
     pub fn send_identity(&mut self, process: Process, purpose: Purpose) {
-        let failovers = self.gateways[process.gateway].seen_failovers();
-        let pending = Pending::Identity { failovers, purpose };
+        let gateway = &self.gateways[process.gateway];
+        let reading = gateway.identity.begin_reading(gateway.seen_failovers());
+        let pending = Pending::Identity { reading, purpose };
         if self.send(process, self.log_shard, Call::ReadIdentity, pending).is_err() {
             self.lose_identity(purpose, CommandError::Unreachable);
         }
@@ -115,7 +116,7 @@ impl World {
         &mut self,
         process: Process,
         purpose: Purpose,
-        failovers: u64,
+        reading: Reading,
         (found, is_missed): (Option<StateIdentity>, bool),
     ) {
         // Given up with its deadline.
@@ -125,7 +126,9 @@ impl World {
         let (now, base) = (self.now, self.base);
         let gateway = &mut self.gateways[process.gateway];
         let instant = gateway.instant(base, now);
-        let continuity = gateway.identity.observe_after(failovers, found, is_missed, instant);
+        let Some(continuity) = gateway.identity.complete_reading(reading, found, is_missed, instant) else {
+            return self.send_identity(process, purpose);
+        };
         let (is_broken, memory) = (gateway.identity.is_broken(), gateway.identity.memory());
         match purpose {
             Purpose::Watch if !is_broken => gateway.disk.memory.clone_from(&memory),

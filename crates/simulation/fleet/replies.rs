@@ -50,8 +50,8 @@ impl World {
                 let key = self.directory.keys[self.revoking[number].key].id;
                 self.complete_revocation(number, Err(ChangeError::NoKey(key).into()));
             }
-            (Pending::Identity { failovers, purpose }, Answer::Identity(found, is_missed)) => {
-                self.complete_identity(process, purpose, failovers, (found, is_missed));
+            (Pending::Identity { reading, purpose }, Answer::Identity(found, is_missed)) => {
+                self.complete_identity(process, purpose, reading, (found, is_missed));
             }
             (Pending::Confirm { request, step }, answer) => self.complete_confirmation(request, step, answer),
             (Pending::Assert { kept, history }, _) => self.complete_assertion(process, shard, &kept, history),

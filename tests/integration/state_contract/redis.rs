@@ -11,6 +11,7 @@ use state::{Redis as RedisState, State};
 use super::runtime::block_on;
 use super::{CONCURRENT, QUOTA};
 use crate::support::redis::{Cluster, Redis};
+use crate::support::until;
 
 /// Settings with generous time-outs, for cases that choose the times.
 pub(super) fn settings(servers: Servers) -> Settings {
@@ -43,6 +44,12 @@ pub(super) fn set_up<T>(settings: &Settings, create: impl AsyncFnOnce(&State) ->
         state.close().await;
         created
     })
+}
+
+/// Waits for the first heartbeat of a gateway. It reads and writes beside the requests of a test that counts commands,
+/// and a gateway that is not registered admits nothing offline.
+pub(super) fn await_registration(server: &Redis) {
+    until("the gateway is registered", || (server.cli::<u64>(&["HLEN", "keygate:{gateways}"]) > 0).then_some(()));
 }
 
 pub(super) fn at(server: &Redis) -> Address {

@@ -14,7 +14,7 @@ use state::redis::{Address, Clock, OnUnavailable, Servers, Settings};
 use state::{Redis as RedisState, State, Unavailable};
 
 use super::fixture::{admit, fixture_with_key, refuse};
-use super::redis::{set_up, settings};
+use super::redis::{await_registration, set_up, settings};
 use super::redis_load::{Load, Outcome, PLENTY, Sample};
 use super::runtime::{block_on, enter};
 use crate::support::redis::{Hole, Options, Proxy, Redis};
@@ -70,9 +70,7 @@ impl Outage {
         // While Redis decides, an answer of a busy machine must not be late.
         let deadline = if self.harmless && !is_strict() { Duration::from_secs(2) } else { DEADLINE };
         let mut load = Load::start(Settings { deadline, ..quick(&deployment.proxy, policy) });
-        // A gateway that no heartbeat has registered admits nothing offline.
-        let registered = || deployment.server.cli::<u64>(&["HLEN", "keygate:{gateways}"]) > 0;
-        until("the gateway is registered", || registered().then_some(()));
+        await_registration(&deployment.server);
         load.see(20, |outcome| outcome == Outcome::Admitted);
         (self.begins)(&deployment);
         let begun = Instant::now();
@@ -234,7 +232,7 @@ fn late_admission_counts_once() {
     let settings = Settings { deadline, ..quick(&proxy, KNOWN_KEYS) };
     let (_, key) = set_up(&settings, fixture_with_key);
     let state = State::Redis(block_on(RedisState::open(settings)).unwrap());
-    until("the gateway is registered", || (server.cli::<u64>(&["HLEN", "keygate:{gateways}"]) > 0).then_some(()));
+    await_registration(&server);
     assert!(!block_on(admit(&state, &key, clock::now())).provisional);
     proxy.delay(delay);
     // A share begins empty: the first late request finds no token in it, and is counted by Redis all the same.

@@ -16,7 +16,7 @@ use state::{
 use super::cases_sessions::{create, created, end, find, new_session};
 use super::cases_tickets::{put, take};
 use super::fixture::{admit, fixture_with_key, new_key};
-use super::redis::{at, settings};
+use super::redis::{at, await_registration, settings};
 use super::redis_deployments::IDENTITY;
 use super::runtime::{block_on, enter};
 use crate::support::redis::{Proxy, Redis};
@@ -54,9 +54,10 @@ fn session_change_by_one_gateway_holds_on_all() {
 fn session_use_is_written_once_a_minute_and_otherwise_costs_one_command() {
     let _entered = enter();
     let server = Redis::start();
-    // The registration of a gateway is written by the same command, every third of its lease.
+    // The registration of a gateway is read and written by the same commands, every third of its lease.
     let lease = Duration::from_secs(24 * 60 * 60);
     let state = open(Settings { lease, ..settings(Servers::Single(at(&server))) });
+    await_registration(&server);
     let (session, digest) = block_on(created(&state));
     let written = || server.command_calls("hset").0;
     let read = || server.command_calls("hgetall").0;

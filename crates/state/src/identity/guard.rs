@@ -1,6 +1,8 @@
 //! Guard of a state: what all threads of a process know of its continuity.
 //!
 //! - Decisions look at one atomic ([`IdentityGuard::is_broken`]); everything else is rare.
+//! - Readings are answered in any order: one that was begun before another one that was compared, or before a change
+//!   that this process has made, says nothing.
 //! - A transition is logged once: lost, older, restored, behind.
 
 use std::path::{Path, PathBuf};
@@ -21,9 +23,21 @@ pub struct IdentityGuard {
     inner: Mutex<Inner>,
 }
 
+/// A reading of the identity that was begun.
+#[derive(Clone, Copy, Debug)]
+pub struct Reading {
+    number: u64,
+    /// Failovers before it.
+    failovers: u64,
+}
+
 #[derive(Debug)]
 struct Inner {
     tracker: ContinuityTracker,
+    /// Number of the reading that was begun last.
+    begun: u64,
+    /// Number of the newest reading that was compared. What this process has changed counts as one.
+    compared: u64,
     /// The last reading; none before the first one.
     found: Option<Option<StateIdentity>>,
     /// Reason while nothing may be served.
@@ -40,7 +54,16 @@ impl IdentityGuard {
     /// Knows nothing yet. A failover may lose the changes of the last `max_loss`.
     pub fn new(max_loss: Duration) -> Self {
         let tracker = ContinuityTracker::new(max_loss);
-        let inner = Inner { tracker, found: None, broken: None, file: None, saved: None, has_failed: false };
+        let inner = Inner {
+            tracker,
+            begun: 0,
+            compared: 0,
+            found: None,
+            broken: None,
+            file: None,
+            saved: None,
+            has_failed: false,
+        };
         Self { is_broken: AtomicBool::new(false), failovers: AtomicU64::new(0), inner: Mutex::new(inner) }
     }
 
@@ -88,28 +111,44 @@ impl IdentityGuard {
         self.inner.lock().found.clone().flatten()
     }
 
-    /// Compares a reading with what is remembered.
+    /// Compares what the state has now with what is remembered: read or written by the only one that reads it, or
+    /// accepted by this process.
     pub fn observe(&self, found: Option<StateIdentity>, now: Instant) -> Continuity {
-        self.compare(&mut self.inner.lock(), found, now)
+        let mut inner = self.inner.lock();
+        inner.supersede_readings();
+        self.compare(&mut inner, found, now)
     }
 
-    /// The same for a reading that began after so many failovers. With `is_missed` another gateway misses its state
-    /// here: only an empty state that none misses is a new one.
-    pub fn observe_after(
+    /// Begins a reading, after so many failovers.
+    pub fn begin_reading(&self, failovers: u64) -> Reading {
+        let mut inner = self.inner.lock();
+        inner.begun += 1;
+        Reading { number: inner.begun, failovers }
+    }
+
+    /// Compares what a reading has found with what is remembered; one that is superseded changes nothing. With
+    /// `is_missed` another gateway misses its state here: only an empty state that none misses is a new one.
+    /// `None` when the state is to be read again: what has superseded the reading may be from before a failover.
+    pub fn complete_reading(
         &self,
-        failovers: u64,
+        reading: Reading,
         found: Option<StateIdentity>,
         is_missed: bool,
         now: Instant,
-    ) -> Continuity {
+    ) -> Option<Continuity> {
+        let Reading { number, failovers } = reading;
         let mut inner = self.inner.lock();
+        if number < inner.compared {
+            return (failovers <= self.failovers.load(Ordering::Acquire)).then(|| inner.continuity());
+        }
+        inner.compared = number;
         if is_missed && found.is_none() && inner.tracker.memory().is_none() {
             self.set_broken(&mut inner, Some(Discontinuity::Absent));
-            return Continuity::Broken(Discontinuity::Absent);
+            return Some(Continuity::Broken(Discontinuity::Absent));
         }
         let continuity = self.compare(&mut inner, found, now);
         self.failovers.fetch_max(failovers, Ordering::AcqRel);
-        continuity
+        Some(continuity)
     }
 
     fn compare(&self, inner: &mut Inner, found: Option<StateIdentity>, now: Instant) -> Continuity {
@@ -132,7 +171,9 @@ impl IdentityGuard {
 
     /// Notes that the state has at least so many changes: this process has made the last one.
     pub fn note_changes(&self, changes: u64, now: Instant) {
-        self.inner.lock().tracker.note_changes(changes, now);
+        let mut inner = self.inner.lock();
+        inner.supersede_readings();
+        inner.tracker.note_changes(changes, now);
     }
 
     /// Notes that the file of the state was removed or replaced, or that it is back.
@@ -184,9 +225,45 @@ impl IdentityGuard {
     }
 }
 
+impl Inner {
+    /// Supersedes the readings that were begun so far.
+    fn supersede_readings(&mut self) {
+        self.begun += 1;
+        self.compared = self.begun;
+    }
+
+    /// The continuity of what was compared last.
+    fn continuity(&self) -> Continuity {
+        match &self.broken {
+            Some(reason) => Continuity::Broken(reason.clone()),
+            None if self.tracker.memory().is_none() => Continuity::Fresh,
+            None => Continuity::Same,
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn superseded_reading_changes_nothing() {
+        let (now, guard) = (Instant::now(), IdentityGuard::new(Duration::ZERO));
+        let made = StateIdentity::generate().unwrap();
+        let [early, late, last, after_failover] = [0, 0, 0, 1].map(|failovers| guard.begin_reading(failovers));
+        // The identity was made after the early reading, which found none, was answered.
+        assert_eq!(guard.complete_reading(late, Some(made.clone()), false, now), Some(Continuity::Same));
+        assert_eq!(guard.complete_reading(early, None, false, now), Some(Continuity::Same));
+        assert_eq!(guard.complete_reading(early, None, true, now), Some(Continuity::Same));
+        // A change of this process was counted after the last reading was answered, perhaps before the failover.
+        guard.note_changes(made.changes + 1, now);
+        assert_eq!(guard.complete_reading(last, Some(made.clone()), false, now), Some(Continuity::Same));
+        assert_eq!(guard.complete_reading(after_failover, None, false, now), None, "to be read again");
+        assert!(!guard.is_broken());
+        assert_eq!(guard.memory().unwrap().changes, made.changes + 1);
+        let next = guard.begin_reading(1);
+        assert!(matches!(guard.complete_reading(next, Some(made), false, now), Some(Continuity::Broken(_))));
+    }
 
     #[test]
     fn memory_outlasts_the_process_and_refuses_another_state() {

@@ -20,7 +20,7 @@ use serde::{Deserialize, Serialize};
 use domain::clock::Micros;
 
 pub use continuity::{Continuity, ContinuityTracker, Discontinuity};
-pub use guard::IdentityGuard;
+pub use guard::{IdentityGuard, Reading};
 pub use memory::{MEMORY_FILE, Memory};
 
 /// Identities that a state names as replaced: of those before, no gateway has been away for so long.

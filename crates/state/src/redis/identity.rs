@@ -86,11 +86,15 @@ impl IdentityRecord<'_> {
 
     async fn observe(self) -> Result<Continuity, CommandError> {
         let guard = &self.0.shared.identity;
-        // Before the reading: a failover that comes between is verified again.
-        let failovers = self.failovers();
-        let found = self.read().await?;
-        let is_missed = found.is_none() && guard.memory().is_none() && self.is_missed().await?;
-        let continuity = guard.observe_after(failovers, found, is_missed, Instant::now());
+        let continuity = loop {
+            // A failover that comes between is verified again.
+            let reading = guard.begin_reading(self.failovers());
+            let found = self.read().await?;
+            let is_missed = found.is_none() && guard.memory().is_none() && self.is_missed().await?;
+            if let Some(continuity) = guard.complete_reading(reading, found, is_missed, Instant::now()) {
+                break continuity;
+            }
+        };
         if continuity == Continuity::Broken(Discontinuity::Absent)
             && let Some(memory) = guard.memory()
         {
@@ -223,12 +227,17 @@ impl IdentityRecord<'_> {
         let Some(tag) = tag.filter(|_| !self.0.shared.identity.is_broken()) else {
             return Ok(self.0.shared.identity.is_broken());
         };
-        let has_data: bool = self.0.client.query(cmd("EXISTS").arg(self.0.shared.names.org(tag))).await?;
-        let is_lost = !has_data && self.is_listed(tag).await?;
+        // Looked at again once it is listed: it may have been created, or imported, meanwhile.
+        let is_lost = !self.has_data(tag).await? && self.is_listed(tag).await? && !self.has_data(tag).await?;
         if is_lost {
             tracing::error!(tag = tag.as_str(), "the data of an organization is missing in Redis: a shard was lost");
         }
         Ok(is_lost)
+    }
+
+    /// Returns whether there is the record of an organization.
+    async fn has_data(self, tag: OrgTag) -> Result<bool, CommandError> {
+        self.0.client.query(cmd("EXISTS").arg(self.0.shared.names.org(tag))).await
     }
 
     /// Returns whether the list of organizations has this one, or may have had it when the list was lost.

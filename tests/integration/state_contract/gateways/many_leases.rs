@@ -7,6 +7,7 @@ use domain::key::OrgTag;
 
 use super::{LIMIT, counted, fill, open, shipped, slot};
 use crate::state_contract::fixture::fixture_with_key;
+use crate::state_contract::redis::await_registration;
 use crate::state_contract::runtime::{block_on, enter};
 use crate::support::redis::Redis;
 use crate::support::until;
@@ -47,6 +48,7 @@ fn report_and_decision_read_no_other_lease_while_none_may_have_ended() {
     let server = Redis::start();
     block_on(async {
         let gateway = open(&shipped(&server, LEASE)).await;
+        await_registration(&server);
         let (fixture, key) = fixture_with_key(&gateway).await;
         let mut held = Vec::new();
         fill(&gateway, &key.digest, &mut held, 2, Duration::ZERO).await;
