@@ -204,7 +204,9 @@ impl SharedHandles {
 
     /// Transport settings of the listener at `index` of the configuration.
     fn build_serving(&self, index: usize, listener: &Listener, gateway: &Gateway) -> ServeOptions {
-        let early_rejection = gateway.early_rejection.clone();
+        let decisions = listener.decisions.as_ref();
+        let protocol = decisions.map(|decisions| decisions.protocol);
+        let early_rejection = gateway.early_rejection.clone().on_listener(protocol);
         // A network that has clients in it is none of proxies alone: its connections keep the bounds of one client.
         let networks_of_proxies = gateway.trusted_proxies.0.iter().filter(|network| !config::is_too_wide(network));
         ServeOptions {
@@ -213,7 +215,7 @@ impl SharedHandles {
             tls: self.certificates.store(index).cloned(),
             http2: listener.http2,
             proxy_networks: listener.proxy_protocol.as_slice().into(),
-            peers: listener.decisions.as_ref().map(|decisions| decisions.peers.as_slice().into()),
+            peers: decisions.map(|decisions| decisions.peers.as_slice().into()),
             trusted_proxies: networks_of_proxies.copied().collect(),
             connection_limiter: self.connection_limiter.clone(),
             connections: self.metrics.connections.clone(),

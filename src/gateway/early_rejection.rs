@@ -6,6 +6,7 @@ use bytes::{BufMut as _, Bytes, BytesMut};
 use http::Response;
 use uuid::Uuid;
 
+use super::decisions::DecisionProtocol;
 use super::guarded_body::GuardedBody;
 use super::own_response::own;
 use super::rejection::{HeadRefusal, Rejection};
@@ -24,12 +25,20 @@ const UNREAD: &str = "unread";
 pub struct EarlyRejection {
     metrics: RouteMetrics,
     observer: Option<Rc<Observer>>,
+    /// Protocol of the proxy that asks on this listener, if it decides for one.
+    decisions: Option<DecisionProtocol>,
 }
 
 impl EarlyRejection {
     /// Responder that counts under a label of its own.
     pub fn new(metrics: &Metrics, observer: Option<Rc<Observer>>) -> Self {
-        Self { metrics: metrics.route(UNREAD), observer }
+        Self { metrics: metrics.route(UNREAD), observer, decisions: None }
+    }
+
+    /// The same for a listener on which a proxy asks for decisions, if there is a protocol.
+    #[must_use]
+    pub fn on_listener(self, decisions: Option<DecisionProtocol>) -> Self {
+        Self { decisions, ..self }
     }
 
     /// Response to a head that could not be read: a whole HTTP/1.1 response. The connection closes after it.
@@ -40,8 +49,17 @@ impl EarlyRejection {
             .observer
             .as_ref()
             .map(|observer| observer.begin(RequestFacts::new(Some(id), clock::read(), peer, peer.address.ip())));
-        let response = Rejection::of_head(error.into()).response(id, observed.as_deref());
+        let mut refusal = HeadRefusal::from(error);
+        // A question may have the target of the client in its own, which is refused then.
+        if let Some((protocol, byte)) = self.decisions.zip(refusal.invalid_byte.as_mut()) {
+            byte.at = byte.at.saturating_sub(protocol.target_prefix().len());
+        }
+        let rejection = Rejection::of_head(refusal);
+        let mut response = rejection.response(id, observed.as_deref());
         self.metrics.count_response(response.status());
+        if let Some(protocol) = self.decisions {
+            protocol.write_refusal(Some(rejection.code()), &mut response);
+        }
         if let Some(observed) = observed {
             observed.note(|facts| {
                 facts.status = Some(response.status());

@@ -152,6 +152,11 @@ impl<'a> Rejection<'a> {
         Self { refusal, scope: None, retry_after: None, facts: None, ..self }
     }
 
+    /// Code of the problem.
+    pub(super) fn code(&self) -> &'static str {
+        self.refusal.answer(self.method).code
+    }
+
     /// Builds the response to the request of this id, and notes the refusal, where the request is observed. The ids of
     /// the request and of its trace are in the body only.
     pub(super) fn response(&self, request_id: Uuid, observed: Option<&ObservedRequest>) -> Response<Bytes> {

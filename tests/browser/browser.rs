@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use fantoccini::elements::Element;
 use fantoccini::error::CmdError;
 use fantoccini::key::Key;
+use fantoccini::wd::WindowHandle;
 use fantoccini::{Client, ClientBuilder, Locator};
 use hyper_util::client::legacy::connect::HttpConnector;
 use serde_json::{Value, json};
@@ -51,6 +52,18 @@ impl Browser {
 
     pub fn go(&self, url: &str) {
         self.wait(self.client.goto(url));
+    }
+
+    /// Opens a tab, and goes on in it.
+    pub fn open_tab(&self) -> WindowHandle {
+        let tab = self.wait(self.client.new_window(true)).handle;
+        self.switch_to(&tab);
+        tab
+    }
+
+    /// Goes on in another tab.
+    pub fn switch_to(&self, tab: &WindowHandle) {
+        self.wait(self.client.switch_to_window(tab.clone()));
     }
 
     pub fn reload(&self) {

@@ -24,6 +24,9 @@ fn key_is_created_used_monitored_and_revoked() {
     assert_eq!(used.status, 200, "{used:?}");
     assert!(used.text.contains("\"items\""), "{used:?}");
     last_use_is_shown(&gateway, &browser, Instant::now());
+    let options = json!({ "headers": { "Authorization": format!("Bearer {key}") } });
+    let (_, answer) = browser.fetch("/api/queries?note=`a`|{}^", &options);
+    assert!(answer.contains("unknown parameter `note`"), "Chromium's characters reach the upstream: {answer}");
 
     for page in [format!("/keys/{id}"), "/keys".into(), format!("/keys/{id}/rotate"), format!("/keys/{id}/revoke")] {
         browser.go(&gateway.page(&page));

@@ -24,5 +24,6 @@ mod without_script;
 mod keyboard;
 mod provider;
 mod two_providers;
+mod tabs;
 mod all_pages;
 mod pictures;

@@ -1,5 +1,6 @@
 //! Signing in and out at the certified provider, with its own pages.
 
+use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use serde_json::json;
@@ -13,10 +14,7 @@ use crate::support::free_address;
 #[test]
 fn user_signs_in_and_out_at_the_provider() {
     let address = free_address();
-    let [back, out] = ["callback/real", "signed-out"].map(|path| format!("http://{address}/settings/{path}"));
-    let metadata = json!({ "redirect_uris": [back], "post_logout_redirect_uris": [out] });
-    let accounts = json!({ "ada": { "email": ADMIN, "email_verified": true } });
-    let provider = Real::start_with(metadata, accounts, json!({}));
+    let provider = registered(address);
     let gateway = Gateway::with_sessions(address, &block(&provider));
     gateway.keygate(&["org", "create", "Second"]);
     gateway.keygate(&["user", "create", "--org", "Second", ADMIN]);
@@ -43,7 +41,7 @@ fn user_signs_in_and_out_at_the_provider() {
 
     browser.press("Sign out");
     browser.click_link_or_submit("button[name=logout]");
-    assert_eq!((browser.heading(), browser.address()), ("You are signed out".into(), out));
+    assert_eq!((browser.heading(), browser.address()), ("You are signed out".into(), gateway.page("/signed-out")));
     browser.go(&gateway.page("/keys"));
     assert_eq!(browser.heading(), "Sign in", "who has signed out is not signed in without a click");
 
@@ -52,6 +50,14 @@ fn user_signs_in_and_out_at_the_provider() {
     // State, code, session, cookie of the pending sign-in, ID token; and the provider's own.
     assert!(secrets.len() >= 5, "{}", secrets.len());
     gateway.end(&browser);
+}
+
+/// A provider at which the gateway of this address is a client.
+pub fn registered(address: SocketAddr) -> Real {
+    let [back, out] = ["callback/real", "signed-out"].map(|path| format!("http://{address}/settings/{path}"));
+    let metadata = json!({ "redirect_uris": [back], "post_logout_redirect_uris": [out] });
+    let accounts = json!({ "ada": { "email": ADMIN, "email_verified": true } });
+    Real::start_with(metadata, accounts, json!({}))
 }
 
 /// Waits for the page with this heading, to which others lead by themselves.
@@ -75,7 +81,7 @@ fn organizations_are_switched(browser: &Browser) {
     checks.end(2);
 }
 
-fn block(provider: &Real) -> String {
+pub fn block(provider: &Real) -> String {
     let settings = provider.settings();
     let secret = settings.client_secret.as_ref().unwrap().expose();
     format!(

@@ -48,15 +48,23 @@ impl Answers {
         response
     }
 
-    /// Answer to a refused request. nginx passes no status on but 401 and 403, and no body: status and code are in
-    /// fields.
+    /// Answer to a refused request.
     pub(super) fn refused(&self, arrival: &Arrival, mut response: Response<GuardedBody>) -> Response<GuardedBody> {
         // The connection is the proxy's, and carries the requests of its other clients.
         response.headers_mut().remove(CONNECTION);
-        if self.0 != DecisionProtocol::Nginx {
-            return response;
+        self.0.write_refusal(arrival.refusal_code(), &mut response);
+        response
+    }
+}
+
+impl DecisionProtocol {
+    /// Writes a refusal of this code as the proxy understands it. nginx passes no status on but 401 and 403, and no
+    /// body: status and code are in fields.
+    pub(in crate::gateway) fn write_refusal<B>(self, code: Option<&'static str>, response: &mut Response<B>) {
+        if self != Self::Nginx {
+            return;
         }
-        if let Some(code) = arrival.refusal_code() {
+        if let Some(code) = code {
             response.headers_mut().insert(X_KEYGATE_CODE, HeaderValue::from_static(code));
         }
         let status = response.status();
@@ -64,6 +72,5 @@ impl Answers {
             response.headers_mut().insert(X_KEYGATE_STATUS, HeaderValue::from(status.as_u16()));
             *response.status_mut() = StatusCode::FORBIDDEN;
         }
-        response
     }
 }

@@ -50,6 +50,18 @@ pub(super) struct Described {
     pub(super) client: Client,
 }
 
+impl DecisionProtocol {
+    /// Beginning of a question's target, where the client's target follows in it.
+    pub(in crate::gateway) const fn target_prefix(self) -> &'static str {
+        match self {
+            // Its body, which names the place of a byte, does not reach the client.
+            Self::Nginx => NGINX,
+            Self::EnvoyHttp => ENVOY,
+            Self::ForwardAuth | Self::Envoy => "",
+        }
+    }
+}
+
 /// The head of the request that is described over HTTP. The question loses its fields to it.
 ///
 /// # Errors

@@ -152,6 +152,30 @@ fn missing_or_doubled_fact_is_refused_and_counted() {
     assert_eq!(gateway.metric("keygate_malformed_decisions_total"), expected);
 }
 
+/// nginx and Envoy write the target of the client into that of their question: then the head itself is refused.
+#[test]
+fn target_that_cannot_be_read_is_refused_as_the_proxy_understands_it() {
+    let upstream = Upstream::start();
+    let gateway = gateway(&upstream, "none", ROUTES);
+    let key = gateway.key_with(&["queries:read"]).text;
+    let long = format!("/reads/{}", "a".repeat(20_000));
+    for (target, status, code) in [("/reads/\"", 400, "malformed_request"), (&long, 414, "target_too_long")] {
+        for (protocol, address) in PROTOCOLS.iter().zip(&gateway.addresses()[1..]) {
+            let answer = protocol.ask(*address, Asked::get(target, &key));
+            assert_eq!(protocol.status(&answer), status, "{protocol:?}: {answer:?}");
+            if *protocol == Protocol::Nginx {
+                assert_eq!((answer.status, answer.header("x-keygate-code")), (403, Some(code)));
+            } else {
+                assert_eq!(Protocol::code(&answer), code, "{protocol:?}");
+            }
+            if status == 400 && *protocol != Protocol::Nginx {
+                assert_eq!(answer.json()["detail"], "Byte 8 of the target is `\"`: percent-encode it as %22.");
+            }
+        }
+    }
+    assert_eq!(gateway.metric("keygate_malformed_decisions_total"), 0.0, "the proxies are not wrong");
+}
+
 #[test]
 fn identity_in_another_spelling_is_refused_where_it_cannot_be_removed() {
     let upstream = Upstream::start();

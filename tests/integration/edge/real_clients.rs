@@ -37,6 +37,24 @@ fn characters_that_browsers_send_in_a_query_arrive_as_they_are() {
     assert_eq!(upstream.last().path(), "/a?`b`");
 }
 
+/// `fetch` of Node.js sends these characters as they are, and reads the answer to an upload that is refused.
+#[test]
+fn fetch_of_node_is_served_and_sees_its_refusal() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::with(&[upstream.address], PLENTY);
+    let script = "const [origin, key] = process.argv.slice(1);\n\
+                  const headers = { authorization: `Bearer ${key}` };\n\
+                  const good = await fetch(origin + '/a?q=`x`|^{}', { headers });\n\
+                  const body = new Uint8Array(1e6);\n\
+                  const bad = await fetch(origin + '/a', { method: 'POST', body });\n\
+                  console.log(good.status, bad.status, (await bad.json()).code);";
+    let (origin, key) = (format!("http://{}", gateway.address), gateway.key().text);
+    let node = Command::new("node").args(["--input-type=module", "-e", script, &origin, &key]).output();
+    let node = node.expect("node is installed: `make setup`");
+    assert_eq!(String::from_utf8_lossy(&node.stdout).trim(), "200 401 unauthenticated", "{node:?}");
+    assert_eq!((upstream.count(), &*upstream.last().path()), (1, "/a?q=`x`|^{}"));
+}
+
 #[test]
 fn refusal_names_the_byte_of_the_target() {
     let upstream = Upstream::start();

@@ -10,6 +10,7 @@ mod refused;
 mod requests;
 mod setup;
 mod streams;
+mod targets;
 mod unanswered;
 
 pub use program::{Kind, Proxy, validate_envoy};

@@ -1,7 +1,8 @@
 //! The request that is decided is the one that the upstream gets.
 
 use super::records::assert_one_for_each_request;
-use super::{Kind, Setup, blocks};
+use super::setup::blocks_with;
+use super::{Kind, Setup};
 
 const METHODS: [&str; 8] = ["GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "OPTIONS", "PROPFIND"];
 
@@ -42,7 +43,7 @@ const TARGETS: [&str; 33] = [
 ];
 
 /// The path as a lax server reads it: decoded, with `\` for `/`, and without dot segments, empty ones and parameters.
-fn as_read_laxly(target: &str) -> String {
+pub(super) fn as_read_laxly(target: &str) -> String {
     let path = target.split('?').next().unwrap();
     let decoded = percent_encoding::percent_decode_str(path).decode_utf8_lossy().replace('\\', "/");
     let mut segments = Vec::new();
@@ -136,10 +137,7 @@ fn host_of_the_question_is_that_of_the_upstream() {
     let routes = "routes: [{ name: gateway.test, host: gateway.test, path: '/**' }, { name: other.test, host: \
                   other.test, path: '/**' }]\n";
     for kind in Kind::all() {
-        let blocks = blocks(kind);
-        let (listen, rest) = blocks.split_once("routes:").unwrap();
-        let (_, limits) = rest.split_once("limits:").unwrap();
-        let setup = Setup::with(kind, &format!("{listen}{routes}limits:{limits}"));
+        let setup = Setup::with(kind, &blocks_with(kind, routes));
         for (target, named, others) in cases {
             let before = setup.upstream.count();
             let key = &setup.key.text;

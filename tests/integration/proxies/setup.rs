@@ -11,7 +11,7 @@ use crate::support::{Gateway, Key, Upstream, free_address};
 pub const IDENTITY: [&str; 6] = ["X-User-Id", "X-Org-Id", "X-Key-Id", "X-Permissions", "X-Auth-Method", "X-Request-Id"];
 
 /// Limits that refuse nothing here.
-const LIMITS: &str = "{ key: { requests: 1000000, per: 1h }, bad_keys: { requests: 1000000, per: 1h }, \
+pub(super) const LIMITS: &str = "{ key: { requests: 1000000, per: 1h }, bad_keys: { requests: 1000000, per: 1h }, \
                       public: { requests: 1000000, per: 1h } }";
 const ROUTES: &str = "routes:\n  \
                       - { name: reads, path: '/reads/**', permission: 'queries:read', query_in_audit: true }\n  \
@@ -80,7 +80,12 @@ fn gateway(blocks: &str) -> (Gateway, Key) {
 
 /// The listener that a proxy asks, with routes and limits.
 pub fn blocks(kind: Kind) -> String {
-    format!("{}{ROUTES}limits: {LIMITS}\naudit: {{ low_water: 0%, path: audit, refusals: each }}\n", listen(kind))
+    blocks_with(kind, ROUTES)
+}
+
+/// The same with other routes.
+pub(super) fn blocks_with(kind: Kind, routes: &str) -> String {
+    format!("{}{routes}limits: {LIMITS}\naudit: {{ low_water: 0%, path: audit, refusals: each }}\n", listen(kind))
 }
 
 fn listen(kind: Kind) -> String {
