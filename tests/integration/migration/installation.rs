@@ -163,6 +163,10 @@ audit: {{ low_water: 0%, path: audit }}
         while !readable(&state).await {
             tokio::time::sleep(Duration::from_millis(10)).await;
         }
+        // As a start does: the state has an identity before an import begins. One that begins without misses the state
+        // that its records are of, and meanwhile a gateway serves nothing.
+        let memory = tempfile::tempdir_in(self.directory.path()).unwrap().keep();
+        state.remember_in(&memory).await.unwrap();
         state
     }
 }

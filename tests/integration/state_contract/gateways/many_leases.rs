@@ -12,7 +12,8 @@ use crate::state_contract::runtime::{block_on, enter};
 use crate::support::redis::Redis;
 use crate::support::until;
 
-const LEASE: Duration = Duration::from_secs(60);
+/// Longer than any test: heartbeats come every third of it, and read and write as well.
+const LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 const GATEWAYS: u32 = 50;
 
 fn record(tag: OrgTag) -> String {
@@ -97,8 +98,9 @@ fn leases_of_other_gateways_count_and_end() {
         fill(&gateway, &key.digest, &mut held, all - 50, Duration::ZERO).await;
         assert!(slot(&gateway, &key.digest).await.is_none());
         // This gateway has reported meanwhile, so the others have really ended.
-        add_leases(&server, fixture.tag, 0, 1e6 * 60.0);
-        let ended = packed(&[1.0, time(&server) - 61e6, LEASE.as_micros() as f64, 1.0]);
+        let lease = LEASE.as_micros() as f64;
+        add_leases(&server, fixture.tag, 0, lease);
+        let ended = packed(&[1.0, time(&server) - lease - 1e6, lease, 1.0]);
         for number in 0..GATEWAYS {
             let mut set = ::redis::cmd("HSET");
             set.arg(record(fixture.tag)).arg(format!("h:other{number}")).arg(&ended);
