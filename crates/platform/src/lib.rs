@@ -19,6 +19,7 @@ pub mod request_body;
 pub mod outbound;
 pub mod abort_on_drop;
 pub mod disk;
+pub mod idle_class;
 pub mod passwd;
 pub mod accept_errors;
 

@@ -21,6 +21,8 @@ metrics! {
         counter "audit_sync_failures_total" => pub sync_failures;
         /// Bytes free on the volume of the audit journal
         gauge "audit_disk_free_bytes" => pub disk_free;
+        /// Closed segments of the audit journal that are not compressed and sealed yet
+        gauge "audit_segments_waiting" => pub segments_waiting;
         /// 1 while retention by size pauses for open uses that take up half of the size, else 0
         gauge "audit_retention_paused" => pub retention_paused;
         /// Files beside the audit journal with damaged lines that starts have set aside

@@ -8,7 +8,7 @@
 //!   frame has a checksum.
 
 use std::fs::File;
-use std::io::{self, Read as _, Write as _};
+use std::io::{self, Read, Write as _};
 use std::os::unix::fs::FileExt as _;
 use std::path::Path;
 
@@ -21,6 +21,11 @@ use crate::files;
 
 /// Bytes of lines in a frame. Keys repeat within as many uses; reading it takes a millisecond or two.
 const FRAME: usize = 1 << 20;
+/// Bytes that are read at a time.
+const PIECE: usize = 64 << 10;
+/// Bytes of a compressed segment that are written before they are synced: the last sync has little left to do, which
+/// others of the journal would wait for.
+const SYNC_AFTER: usize = 1 << 20;
 /// Level of compression: the higher ones cost several times as much for these lines and gain nothing.
 const LEVEL: i32 = 1;
 /// Magic numbers of the seekable format: of the skippable frame that holds the table, and of the table's end.
@@ -146,6 +151,7 @@ pub(crate) fn compress(plain: &mut File, file: &mut File, proceed: impl Fn() -> 
     let mut lines = Vec::new();
     let mut table = Vec::new();
     let mut count = 0;
+    let mut unsynced = 0;
     while fill(plain, &mut lines)? {
         if !proceed() {
             return Ok(None);
@@ -157,6 +163,11 @@ pub(crate) fn compress(plain: &mut File, file: &mut File, proceed: impl Fn() -> 
         };
         let frame = compressor.compress(&pack::pack(&lines[..end]))?;
         file.write_all(&frame)?;
+        unsynced += frame.len();
+        if unsynced >= SYNC_AFTER {
+            file.sync_data()?;
+            unsynced = 0;
+        }
         table.push((frame.len(), end));
         count += memchr::memchr_iter(b'\n', &lines[..end]).count() as u64;
         lines.drain(..end);
@@ -191,10 +202,15 @@ impl FrameCompressor {
     }
 }
 
-/// Reads on until there are as many bytes as a frame has. Returns false when there are none.
+/// Reads on until there are as many bytes as a frame has, in pieces: in a long call of the kernel the thread keeps its
+/// core. Returns false when there are none.
 fn fill(plain: &mut File, lines: &mut Vec<u8>) -> io::Result<bool> {
-    let missing = FRAME.saturating_sub(lines.len()) as u64;
-    plain.take(missing).read_to_end(lines)?;
+    while lines.len() < FRAME {
+        let piece = PIECE.min(FRAME - lines.len()) as u64;
+        if Read::by_ref(plain).take(piece).read_to_end(lines)? == 0 {
+            break;
+        }
+    }
     Ok(!lines.is_empty())
 }
 

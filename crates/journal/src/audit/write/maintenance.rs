@@ -1,10 +1,14 @@
 //! The maintenance thread: runs once a second, so that neither requests nor commits wait for its work.
 //!
+//! Long work on closed segments is done in the idle scheduling class ([`idle_class`]): it has no core that a request
+//! wants. Once more than [`MAX_WAITING`] segments wait, it is done as all else.
+//!
 //! It closes a segment that has become too old, compresses, seals and indexes closed segments, and removes what
 //! retention no longer keeps. While writing fails, it tests for free space, so that the gateway becomes ready
 //! again without traffic.
 
 use std::io;
+use std::path::Path;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, TryRecvError};
 use std::time::Duration;
 
@@ -17,10 +21,13 @@ use crate::audit::format::segment_event::Seal;
 use crate::audit::format::{frame, seal};
 use crate::audit::index::indexer::Indexer;
 use domain::clock;
-use platform::disk;
+use platform::{disk, idle_class};
 
 /// Pause between two runs.
 const INTERVAL: Duration = Duration::from_secs(1);
+
+/// Closed segments that may wait for an idle core.
+const MAX_WAITING: usize = 2;
 
 /// Runs until the sender of `stop` is dropped.
 pub(crate) fn run(writer: &JournalWriter, mut indexer: Indexer, stop: &Receiver<()>) -> Indexer {
@@ -101,28 +108,50 @@ fn rotate_or_probe(writer: &JournalWriter, segment: &mut ActiveSegment) -> io::R
 
 /// Compresses and seals the segments that were closed.
 fn seal_closed_segments(writer: &JournalWriter, current: u64, proceed: &impl Fn() -> bool) {
-    // Segments from `current` on may still be written: a header is pending before its segment is the active one.
-    let closed: Vec<u64> =
-        writer.lock_pending().segments.unsealed.iter().copied().filter(|number| *number < current).collect();
-    for number in closed {
-        match compress_and_digest(writer, number, proceed) {
+    let mut closed = unsealed_before(writer, current);
+    while let Some(number) = closed.first().copied() {
+        match compress_in_class(writer, number, closed.len(), proceed) {
             Ok(Some(seal)) => append_seal(writer, number, seal.as_ref()),
             Ok(None) => return,
             Err(error) => {
                 tracing::warn!(%error, segment = number, "cannot read a closed audit segment to seal it; trying again");
             }
         }
+        closed = unsealed_before(writer, current).into_iter().filter(|other| *other > number).collect();
     }
+}
+
+/// The closed segments before this one that are not sealed yet. Segments from the current one on may still be written: a
+/// header is pending before its segment is the active one.
+fn unsealed_before(writer: &JournalWriter, current: u64) -> Vec<u64> {
+    let unsealed: Vec<u64> =
+        writer.lock_pending().segments.unsealed.iter().copied().filter(|number| *number < current).collect();
+    writer.metrics.segments_waiting.set(i64::try_from(unsealed.len()).unwrap_or(i64::MAX));
+    unsealed
+}
+
+/// Compresses a segment and computes its seal, in the idle class while few segments wait.
+fn compress_in_class(
+    writer: &JournalWriter,
+    number: u64,
+    waiting: usize,
+    proceed: &impl Fn() -> bool,
+) -> io::Result<Option<Option<Seal<'static>>>> {
+    let directory = &writer.settings.path;
+    let is_oldest = number <= writer.lock_pending().segments.first;
+    let is_hurried = || waiting > MAX_WAITING || writer.lock_pending().segments.unsealed.len() > MAX_WAITING;
+    let work = |proceed: &dyn Fn() -> bool| compress_and_digest(directory, (number, is_oldest), proceed);
+    let patience = idle_class::patience(writer.settings.segment_size);
+    idle_class::run("audit-compress", patience, proceed, is_hurried, work)
 }
 
 /// Compresses a segment and computes its seal; inside, `None` when the segment was removed. `None` when
 /// there was no time, or no room.
 fn compress_and_digest(
-    writer: &JournalWriter,
-    number: u64,
-    proceed: &impl Fn() -> bool,
+    directory: &Path,
+    (number, is_oldest): (u64, bool),
+    proceed: &dyn Fn() -> bool,
 ) -> io::Result<Option<Option<Seal<'static>>>> {
-    let directory = &writer.settings.path;
     let lines = match compression::compress_segment(directory, number, proceed) {
         Ok(Some(lines)) => Some(lines),
         Ok(None) => return Ok(None),
@@ -130,7 +159,7 @@ fn compress_and_digest(
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
         // It is tried again when there is room. Retention, which makes room, goes on meanwhile: it removes the oldest
         // segment first, once that is sealed.
-        Err(error) if disk::is_out_of_space(&error) && number > writer.lock_pending().segments.first => {
+        Err(error) if disk::is_out_of_space(&error) && !is_oldest => {
             tracing::debug!(%error, segment = number, "no room to compress a closed audit segment yet");
             return Ok(None);
         }

@@ -26,13 +26,14 @@ use super::writer::JournalWriter;
 use crate::audit::format::event::UseEvent;
 use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::segment::{self, Point, SegmentFile};
-use crate::audit::format::segment_event::{Expired, ExpiryReason};
+use crate::audit::format::segment_event::{Expired, ExpiryReason, Seal};
 use crate::audit::format::source::SegmentSource;
 use crate::audit::format::{decode, frame, pieces, seal};
 use crate::audit::index::indexer::Indexer;
 use crate::files;
 use domain::clock::{self, Micros};
 use platform::disk::VolumeSpace;
+use platform::idle_class;
 
 /// Bytes of the beginning of a use, about.
 const USE_LENGTH: u64 = 256;
@@ -40,6 +41,8 @@ const USE_LENGTH: u64 = 256;
 const MIN_SIZE: u64 = 1 << 20;
 /// Missing segments that are recorded at a time.
 const MAX_MISSING: u64 = 100;
+/// Error of a reading that has given up.
+const GIVEN_UP: io::ErrorKind = io::ErrorKind::TimedOut;
 /// Bytes of segments that are removed in one round, so that sealing and indexing go on between rounds.
 const BYTES_PER_ROUND: u64 = 1 << 30;
 
@@ -97,20 +100,11 @@ fn record_removal(writer: &JournalWriter, number: u64, reason: ExpiryReason) -> 
         let pending = writer.lock_pending();
         pending.open.iter().filter(|(_, open)| open.segment == number).map(|(id, _)| *id).collect()
     };
-    let mut next = None;
-    let mut lines = 0;
-    let each = |_, line: &[u8]| {
-        lines += 1;
-        let begins = matches!(line::event_kind(line), Some(EventKind::Use | EventKind::Carried));
-        // Every number is read, because the last line's is wanted; a removal is rare.
-        next = frame::verify_line(line).map(|n| n + 1).or(next);
-        if line::event_id(line).is_some_and(|id| begins && open.contains(&id)) {
-            carry_use(writer, line, number);
-        }
-    };
-    // A damaged segment goes like any other: one that stayed would keep all later ones.
-    files::if_intact(read_lines(directory, number, each))?;
-    let digest = seal::compute(directory, number, Some(lines))?;
+    let read = |proceed: &dyn Fn() -> bool| read_removed(directory, number, &open, proceed);
+    let removed =
+        idle_class::run("audit-remove", idle_class::patience(writer.settings.segment_size), || true, || false, read)?;
+    let Removed { next, digest, open } = removed.expect("it goes on until it is done");
+    open.iter().for_each(|line| carry_use(writer, line, number));
     let mut pending = writer.lock_pending();
     let before = pending.events();
     // Segments before this one that are neither there nor recorded were removed by something else.
@@ -123,10 +117,51 @@ fn record_removal(writer: &JournalWriter, number: u64, reason: ExpiryReason) -> 
     Ok(())
 }
 
-/// Calls `each` with the lines of a segment and their offsets.
-fn read_lines(directory: &Path, number: u64, each: impl FnMut(u64, &[u8])) -> io::Result<()> {
+/// What is to be recorded of a segment that is removed.
+struct Removed {
+    /// Number of the line behind it.
+    next: Option<u64>,
+    digest: Option<Seal<'static>>,
+    /// Lines of the uses that begin in it and are open.
+    open: Vec<Vec<u8>>,
+}
+
+/// Reads a segment that is to be removed, and the lines of these uses that begin in it; `None` when `proceed` said no.
+fn read_removed(
+    directory: &Path,
+    number: u64,
+    open: &FxHashSet<u128>,
+    proceed: &dyn Fn() -> bool,
+) -> io::Result<Option<Removed>> {
+    let (mut next, mut lines, mut carried) = (None, 0, Vec::new());
+    let each = |_, line: &[u8]| {
+        lines += 1;
+        let begins = matches!(line::event_kind(line), Some(EventKind::Use | EventKind::Carried));
+        // Every number is read, because the last line's is wanted; a removal is rare.
+        next = frame::verify_line(line).map(|n| n + 1).or(next);
+        if line::event_id(line).is_some_and(|id| begins && open.contains(&id)) {
+            carried.push(line.to_vec());
+        }
+    };
+    // A damaged segment goes like any other: one that stayed would keep all later ones.
+    match files::if_intact(read_lines(directory, number, each, proceed)) {
+        Err(error) if error.kind() == GIVEN_UP => return Ok(None),
+        read => read?,
+    };
+    let digest = seal::compute(directory, number, Some(lines))?;
+    Ok(Some(Removed { next, digest, open: carried }))
+}
+
+/// Calls `each` with the lines of a segment and their offsets; fails with [`GIVEN_UP`] when `proceed` said no.
+fn read_lines(
+    directory: &Path,
+    number: u64,
+    each: impl FnMut(u64, &[u8]),
+    proceed: &dyn Fn() -> bool,
+) -> io::Result<()> {
     let mut source = SegmentSource::open(directory, number)?.ok_or(io::ErrorKind::NotFound)?;
-    pieces::for_each_line(|out, at| source.read_at(out, at), each).map(drop)
+    let read_at = |out: &mut [u8], at| if proceed() { source.read_at(out, at) } else { Err(GIVEN_UP.into()) };
+    pieces::for_each_line(read_at, each).map(drop)
 }
 
 /// Appends the beginning of a use again, unless its line is damaged.
