@@ -28,8 +28,8 @@ pub fn patience(bytes: u64) -> Duration {
 }
 
 /// Runs work in the idle class, and waits for it. Work that has given up there, with `None`, because it `is_hurried` or
-/// has had its time, begins anew in the calling thread, as long as `proceed` says so. Both are asked by that thread; the
-/// work is given what it has to ask.
+/// has had its time, begins anew in the calling thread, as long as `proceed` says so. Both are asked by that thread;
+/// the work is given what it has to ask.
 ///
 /// # Errors
 /// Those of the work.

@@ -22,7 +22,7 @@ pub struct SettingsError {
     pub location: Option<Location>,
     /// The setting, such as `limits.key.requests`; empty for the file as a whole.
     pub path: String,
-    /// The error, and advice: `is missing; it has no default`.
+    /// The error, and advice: `is required`.
     pub what: String,
 }
 

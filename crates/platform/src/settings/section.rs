@@ -48,7 +48,7 @@ impl<'a> Section<'a> {
     ) -> Result<T, Reported> {
         match self.take(name) {
             Some(value) => read(&value),
-            None => Err(self.report_at(self.at, name, "is missing; it has no default".into())),
+            None => Err(self.report_at(self.at, name, "is required".into())),
         }
     }
 

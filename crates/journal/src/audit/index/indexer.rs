@@ -22,7 +22,6 @@ use crate::audit::format::lines_at::LinesAt;
 use crate::audit::format::segment::{self, Point, Segment};
 use crate::files;
 use domain::clock::Micros;
-use platform::idle_class;
 
 /// Closed segments whose usage is not added up yet, beyond which it is: adding up costs the more the more often it is
 /// done, and a killed process leaves as many segments to be read again.
@@ -179,7 +178,6 @@ impl Indexer {
     /// Sees to it that a closed segment has an index, and that its usage is counted. Returns false when there was no
     /// time for it.
     fn index_segment(&self, live: &LiveIndex, segment: &Segment, proceed: &impl Fn() -> bool) -> io::Result<bool> {
-        let (directory, patience) = (&self.directory, idle_class::patience(segment.length));
         let counted = live.counted_to();
         let is_counted = counted >= Point { segment: segment.number, offset: segment.length };
         let from = counted_from(counted, segment.number);
@@ -190,13 +188,10 @@ impl Indexer {
             if is_counted && self.has_file(segment) {
                 return Ok(true);
             }
-            let part = (self.part, from);
-            let build = |proceed: &dyn Fn() -> bool| SegmentIndex::build(directory, segment, part, proceed);
-            index = idle_class::run("audit-index", patience, proceed, || false, build)?.map(Arc::new);
+            index = SegmentIndex::build(&self.directory, segment, (self.part, from), proceed)?.map(Arc::new);
         }
         let Some(index) = index else { return Ok(false) };
-        let write = |_: &dyn Fn() -> bool| index_file::write(directory, &index).map(Some);
-        idle_class::run("audit-index", patience, || true, || false, write)?;
+        index_file::write(&self.directory, &index)?;
         if !is_counted {
             live.add_waiting(&index);
         }

@@ -121,8 +121,8 @@ fn seal_closed_segments(writer: &JournalWriter, current: u64, proceed: &impl Fn(
     }
 }
 
-/// The closed segments before this one that are not sealed yet. Segments from the current one on may still be written: a
-/// header is pending before its segment is the active one.
+/// The closed segments before this one that are not sealed yet. Segments from the current one on may still be written:
+/// a header is pending before its segment is the active one.
 fn unsealed_before(writer: &JournalWriter, current: u64) -> Vec<u64> {
     let unsealed: Vec<u64> =
         writer.lock_pending().segments.unsealed.iter().copied().filter(|number| *number < current).collect();

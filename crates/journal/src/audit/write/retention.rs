@@ -117,7 +117,7 @@ fn record_removal(writer: &JournalWriter, number: u64, reason: ExpiryReason) -> 
     Ok(())
 }
 
-/// What is to be recorded of a segment that is removed.
+/// Facts to record of a segment that is removed.
 struct Removed {
     /// Number of the line behind it.
     next: Option<u64>,
