@@ -111,7 +111,7 @@ enum Command {
     Demo(demo::Args),
     /// Write a first configuration in front of a server of yours, with an organization and a user
     ///
-    /// On a terminal, asks for what is missing. Never overwrites a file. Prints the next three commands.
+    /// On a terminal, asks for what is missing. Never overwrites a file. Prints the next commands.
     Init(init::Args),
     /// Run the gateway
     Serve(serve::Args),

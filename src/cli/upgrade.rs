@@ -35,7 +35,10 @@ impl Args {
         match status {
             StatusCode::OK => {}
             StatusCode::CONFLICT => {
-                return Err(CliError::new(ExitStatus::Temporary, anyhow!("another upgrade goes on; try again")));
+                return Err(CliError::new(
+                    ExitStatus::Temporary,
+                    anyhow!("another upgrade is in progress; try again when it finishes"),
+                ));
             }
             status => return Err(anyhow!("the gateway responded with {status}; is it of an earlier version?").into()),
         }

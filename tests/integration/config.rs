@@ -82,10 +82,10 @@ audit: { path: a, durability: sometimes }
 session: { issuer: x }
 ";
     let expected = "\
-etc/keygate.yaml:1:1: admin.socket: is missing; it has no default
+etc/keygate.yaml:1:1: admin.socket: is required
 etc/keygate.yaml:2:14: listen[0].address: `localhost` is not an IP address with a port, such as \
 127.0.0.1:8080 or [::1]:8080
-etc/keygate.yaml:3:5: listen[1].address: is missing; it has no default
+etc/keygate.yaml:3:5: listen[1].address: is required
 etc/keygate.yaml:3:5: listen[1].addres: is not a known key; did you mean `address`?
 etc/keygate.yaml:5:15: upstream.endpoints[0]: `ftp://a:1/` is not an endpoint such as http://127.0.0.1:8081 \
 or https://store.internal
@@ -96,7 +96,7 @@ etc/keygate.yaml:10:10: limits.key.per: `1` is not a duration; give a whole numb
 etc/keygate.yaml:11:12: limits.key.burst: 0 is out of range; give 1 to 1000000000
 etc/keygate.yaml:12:5: limits.key.per: is given twice, first in line 10; remove one
 etc/keygate.yaml:13:31: audit.durability: `sometimes` is not one of the choices; give written or synced
-etc/keygate.yaml:14:1: session.origin: is missing; it has no default
+etc/keygate.yaml:14:1: session.origin: is required
 etc/keygate.yaml:14:12: session.issuer: is not a known key; known here: origin, path, api, \
 idle, lifetime, hsts, links, limit, providers";
     assert_eq!(parse(text).unwrap_err().to_string(), expected);

@@ -173,7 +173,7 @@ fn url_errors_are_reported_with_their_position() {
     }
     assert!(of("['redis+sentinel://a/s', 'redis+sentinel://b/t']").contains("url[1]: differs from"));
     assert!(of("['redis://a/1', 'redis://b/1']").contains("url[1]: has several hosts, which makes it a Cluster"));
-    assert_eq!(problems("{ redis: {} }"), ["4:10: state.redis.url: is missing; it has no default"]);
+    assert_eq!(problems("{ redis: {} }"), ["4:10: state.redis.url: is required"]);
 }
 
 #[test]
@@ -269,7 +269,7 @@ fn both_states_together_are_an_error() {
     assert_eq!(
         problems("{ embedded: {}, redis: { url: h } }"),
         [
-            "4:10: state.embedded.path: is missing; it has no default",
+            "4:10: state.embedded.path: is required",
             "4:38: state.redis.url: is not a Redis url; begin it with redis://, rediss:// (TLS), redis+sentinel:// or \
              rediss+sentinel://",
         ]

@@ -71,8 +71,8 @@ fn quick_start_of_the_readme_ends_with_a_request_through_the_gateway() {
     drop(taken);
     let printed_commands = commands(&printed);
     let announced: Vec<&str> = printed_commands.iter().map(|(command, _)| command.as_str()).collect();
-    assert_eq!(announced, [serve, key, request].map(|line| shell.renamed(line)), "{printed}");
-    let [(_, serving), (_, created), (_, answered)] = &*printed_commands else { panic!("{printed}") };
+    assert_eq!(announced[..3], [serve, key, request].map(|line| shell.renamed(line)), "{printed}");
+    let [(_, serving), (_, created), (_, answered), (link, linked)] = &*printed_commands else { panic!("{printed}") };
     assert_eq!(shell.run("keygate check"), "keygate/keygate.yaml: ok\n");
 
     let gateway = shell.start(serve, "gateway.log");
@@ -86,6 +86,10 @@ fn quick_start_of_the_readme_ends_with_a_request_through_the_gateway() {
     assert!(output.contains("HTTP/1.1 200 OK") && output.contains("Directory listing"), "{output}");
     let output = shell.run(&format!("curl -s -i http://{address}/"));
     assert!(output.starts_with("HTTP/1.1 401") && !output.contains("Directory listing"), "{output}");
+    let output = shell.run(link);
+    assert_announced(linked, &output);
+    let page = shell.run(&format!("curl -s {}", output.lines().last().unwrap()));
+    assert!(page.contains("Sign in as admin@example.com to main"), "{page}");
     let audit = shell.run("keygate audit list");
     assert!(audit.contains("org.create") && audit.contains("user.create") && audit.contains("  200"), "{audit}");
     drop((gateway, server));

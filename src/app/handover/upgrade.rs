@@ -32,7 +32,7 @@ impl Upgrades {
     /// Starts a binary, and waits until it has taken over, or has failed.
     ///
     /// # Errors
-    /// [`UpgradeInProgress`] when another upgrade goes on.
+    /// [`UpgradeInProgress`] when another upgrade is in progress.
     pub(crate) fn run(&self, binary: &Path) -> Result<UpgradeReport, UpgradeInProgress> {
         let _turn = self.turn.try_lock().map_err(|_| UpgradeInProgress)?;
         let progress = &self.server.progress;

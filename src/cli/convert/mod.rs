@@ -41,7 +41,7 @@ const MAX_FILE: u64 = 512 << 20;
 /// Arguments of `keygate convert`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Gateway or service that the file is of
+    /// Source of the file
     #[arg(value_enum)]
     source: Source,
     /// File of that gateway, as YAML or JSON; `-` for standard input

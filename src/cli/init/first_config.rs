@@ -2,6 +2,7 @@
 
 use std::net::SocketAddr;
 
+use super::super::health::local_address;
 use super::directory::{AUDIT, SOCKET, STATE_FILE};
 use super::{Answers, PERMISSION};
 
@@ -10,6 +11,7 @@ pub(super) fn text(answers: &Answers, admin: SocketAddr) -> anyhow::Result<Strin
     let Answers { upstream, listen, .. } = answers;
     // A JSON string is one of YAML, whatever the URL has in it.
     let upstream = serde_json::to_string(upstream)?;
+    let gateway = local_address(*listen);
     Ok(format!(
         r#"# Written by `keygate init`. `keygate check` reports errors; a running gateway reloads it after a change.
 # config/keygate.yaml of the project documents every key. Relative paths start at the directory of this file.
@@ -35,6 +37,9 @@ audit: {{ path: {AUDIT} }}
 # Paths that are served. The user of a key needs the permission; without it, the response is 403.
 routes:
   - {{ name: api, path: "/**", permission: "{PERMISSION}" }}
+
+# Dashboard at /settings, where users manage their keys. `origin` is what their browsers' address bar begins with.
+session: {{ origin: "http://{gateway}" }}
 "#
     ))
 }
@@ -54,7 +59,7 @@ mod tests {
             let text = text(&answers, "127.0.0.1:9464".parse().unwrap()).unwrap();
             let config = Config::parse(Path::new("keygate/keygate.yaml"), &text).unwrap();
             assert!(config.warnings().is_empty() && config.listen[0].address == listen, "{text}");
-            assert!((20..=30).contains(&text.lines().count()), "{} lines", text.lines().count());
+            assert!((20..=33).contains(&text.lines().count()), "{} lines", text.lines().count());
         }
     }
 }

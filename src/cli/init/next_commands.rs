@@ -1,4 +1,4 @@
-//! Text that `keygate init` prints: the next three commands, each with what it prints.
+//! Text that `keygate init` prints: the next four commands, each with what it prints.
 
 use std::path::Path;
 
@@ -34,6 +34,10 @@ KEY=$({keygate} key create --org {ORG} --user {USER} first{config})
 3. Send a request with it; without the header, the response is 401:
 curl -i -H "Authorization: Bearer $KEY" http://{gateway}/
     HTTP/1.1 …
-    ratelimit: "key";r=999;t=…"#
+    ratelimit: "key";r=999;t=…
+
+4. Open the dashboard in a browser, by the link that this prints:
+{keygate} session link --org {ORG} {USER}{config}
+    http://{gateway}/settings/link/…"#
     )
 }

@@ -131,7 +131,7 @@ fn exit_codes_classify_results() {
         let wrong = installation.run(command);
         assert_eq!((wrong.code, wrong.out.as_str()), (64, ""));
         let lines: Vec<&str> = wrong.err.lines().collect();
-        assert!(lines[0].ends_with("keygate.yaml:1:1: listen: is missing; it has no default"), "{wrong:?}");
+        assert!(lines[0].ends_with("keygate.yaml:1:1: listen: is required"), "{wrong:?}");
         assert!(lines[1].ends_with("keygate.yaml:1:1: listn: is not a known key; did you mean `listen`?"), "{wrong:?}");
         assert!(lines[2].contains("keygate.yaml:5:10: audit.x: is not a known key"), "{wrong:?}");
     }

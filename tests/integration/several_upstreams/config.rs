@@ -74,7 +74,7 @@ fn errors_have_their_places() {
             "upstreams: { a b: { endpoints: ['http://127.0.0.1:1'] } }\n".to_owned(),
             "x.yaml:5:14: upstreams.a b: is not the name of an upstream: up to 40 of letters, digits and . _ -",
         ),
-        ("upstreams: { a: { endpoint: ['http://127.0.0.1:1'] } }\n".to_owned(), "upstreams.a.endpoints: is missing"),
+        ("upstreams: { a: { endpoint: ['http://127.0.0.1:1'] } }\n".to_owned(), "upstreams.a.endpoints: is required"),
         (
             "upstreams: { a: { endpoints: ['http://h'] }, a: { endpoints: ['http://h'] } }\n".to_owned(),
             "upstreams.a: is given twice, first in line 5",

@@ -92,7 +92,7 @@ x.yaml:5:11: listen[0].tls.certificates[0]: a.pem and b.key do not belong togeth
 the key is not that of the first certificate; name its key, and put the certificate before those that certify it
 x.yaml:7:11: listen[0].tls.certificates[2]: none.pem cannot be read: No such file or directory (os error 2)
 x.yaml:8:11: listen[0].tls.certificates[3]: empty has no private key in it; it must be PEM, and not encrypted
-x.yaml:9:11: listen[0].tls.certificates[4].key: is missing; it has no default
+x.yaml:9:11: listen[0].tls.certificates[4].key: is required
 x.yaml:10:18: listen[0].tls.client_ca: empty has no certificate in it; it must be PEM, the certificate itself first
 x.yaml:11:28: listen[0].tls.client_certificates: `sometimes` is not one of the choices; give required or optional
 x.yaml:12:16: listen[0].tls.minimum: `1.1` is not one of the choices; give 1.2 or 1.3
@@ -102,7 +102,7 @@ x.yaml:13:19: listen[0].tls.ticket_key: has less than 32 characters; make one wi
     let first = problems_of(dir, "certificates: []");
     assert!(first.contains(":4:21: listen[0].tls.certificates: is empty; give at least one"), "{first}");
     let missing = problems_of(dir, "minimum: 1.3");
-    assert!(missing.contains("listen[0].tls.certificates: is missing"), "{missing}");
+    assert!(missing.contains("listen[0].tls.certificates: is required"), "{missing}");
     let alone = problems_of(dir, "certificates: [{ chain: a.pem, key: a.key }]\nclient_certificates: optional");
     assert!(alone.contains(":5:28: listen[0].tls.client_certificates: has no effect without `client_ca`"), "{alone}");
     Authority::new().certify(&["192.0.2.1"]).write(dir, "ip");

@@ -237,7 +237,7 @@ fn upgrade_beside_another_one_ends_with_a_temporary_failure() {
         let second = lineage.try_upgrade(&[]);
         let text = String::from_utf8_lossy(&second.stderr).into_owned();
         assert_eq!(second.status.code(), Some(75), "{text}");
-        assert!(text.contains("another upgrade goes on"), "{text}");
+        assert!(text.contains("another upgrade is in progress"), "{text}");
         signal(process, "KILL");
         assert_eq!(first.join().unwrap().status.code(), Some(1));
     });

@@ -42,7 +42,7 @@ pub struct UpgradeReport {
 
 /// Another upgrade goes on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("another upgrade goes on; try again when it has ended")]
+#[error("another upgrade is in progress; try again when it finishes")]
 pub struct UpgradeInProgress;
 
 /// Performs an upgrade to the program at a path.

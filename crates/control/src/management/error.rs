@@ -204,7 +204,10 @@ pub enum ManagementError {
     #[error("this person has {} already; end one, or try again", counted(.0, "web session"))]
     TooManySessions(u32),
     /// Web sessions are not configured.
-    #[error("the dashboard is off; add `session: {{ origin: … }}` to the configuration and restart")]
+    #[error(
+        "the dashboard is off; add this line to the configuration, with the address that browsers open, and restart: \
+         session: {{ origin: \"http://127.0.0.1:8080\" }}"
+    )]
     NoSessions,
     /// Sign-in links are disabled.
     #[error("sign-in links are switched off by `session.links`; sign in by an identity provider")]
