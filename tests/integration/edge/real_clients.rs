@@ -52,7 +52,7 @@ fn fetch_of_node_is_served_and_sees_its_refusal() {
     let node = Command::new("node").args(["--input-type=module", "-e", script, &origin, &key]).output();
     let node = node.expect("node is installed: `make setup`");
     assert_eq!(String::from_utf8_lossy(&node.stdout).trim(), "200 401 unauthenticated", "{node:?}");
-    assert_eq!((upstream.count(), &*upstream.last().path()), (1, "/a?q=`x`|^{}"));
+    assert_eq!((upstream.count(), upstream.last().path()), (1, "/a?q=`x`|^{}"));
 }
 
 #[test]
