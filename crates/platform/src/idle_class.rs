@@ -87,7 +87,6 @@ fn run_idle<T: Send>(
 /// Puts the calling thread into the idle class, where that is allowed.
 fn enter() {
     let policy = ThreadSchedulePolicy::Normal(NormalThreadSchedulePolicy::Idle);
-
     if let Err(error) = set_thread_priority_and_policy(thread_native_id(), ThreadPriority::Min, policy) {
         tracing::debug!(?error, "the thread stays in the normal scheduling class");
     }

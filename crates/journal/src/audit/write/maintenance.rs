@@ -1,7 +1,8 @@
 //! The maintenance thread: runs once a second, so that neither requests nor commits wait for its work.
 //!
-//! Long work on closed segments is done in the idle scheduling class ([`idle_class`]): it has no core that a request
-//! wants. Once more than [`MAX_WAITING`] segments wait, it is done as all else.
+//! A closed segment is compressed, and one that is removed is read, in the idle scheduling class ([`idle_class`]): no
+//! request waits for the core. Once more than [`MAX_WAITING`] segments wait, or one for too long, that is done as all
+//! else.
 //!
 //! It closes a segment that has become too old, compresses, seals and indexes closed segments, and removes what
 //! retention no longer keeps. While writing fails, it tests for free space, so that the gateway becomes ready
