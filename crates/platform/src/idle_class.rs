@@ -17,19 +17,15 @@ use thread_priority::{
 
 /// Interval at which the caller is asked whether to go on.
 const INTERVAL: Duration = Duration::from_millis(50);
-/// Time in which any work should be done, beside that for its bytes. Other programs may keep all cores busy for ever.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// Time for each MiB: ten times what compressing it takes.
+/// Time in which work should be done for each MiB, ten times what compressing one takes: other programs may keep all
+/// cores busy for ever.
 const PATIENCE_PER_MIB: Duration = Duration::from_millis(150);
+/// Bytes up to which work takes less time than a thread may wait here to learn that it is to give up.
+const SMALL: u64 = 1 << 20;
 
-/// Time for which work on so many bytes may wait for a core.
-pub fn patience(bytes: u64) -> Duration {
-    PATIENCE + PATIENCE_PER_MIB.mul_f64(bytes as f64 / (1 << 20) as f64)
-}
-
-/// Runs work in the idle class, and waits for it. Work that has given up there, with `None`, because it `is_hurried` or
-/// has had its time, begins anew in the calling thread, as long as `proceed` says so. Both are asked by that thread;
-/// the work is given what it has to ask.
+/// Runs work on so many bytes in the idle class, and waits for it. Work that has given up there, with `None`, because it
+/// `is_hurried` or has had its time, begins anew in the calling thread, as long as `proceed` says so, and small work
+/// begins there. Both are asked by that thread; the work is given what it has to ask.
 ///
 /// # Errors
 /// Those of the work.
@@ -38,13 +34,14 @@ pub fn patience(bytes: u64) -> Duration {
 /// The work has panicked.
 pub fn run<T: Send>(
     name: &str,
-    patience: Duration,
+    bytes: u64,
     proceed: impl Fn() -> bool,
     is_hurried: impl Fn() -> bool,
     work: impl Fn(&dyn Fn() -> bool) -> io::Result<Option<T>> + Sync,
 ) -> io::Result<Option<T>> {
     let begun = Instant::now();
-    let waits = || proceed() && !is_hurried() && begun.elapsed() < patience;
+    let patience = PATIENCE_PER_MIB.mul_f64(bytes as f64 / (1 << 20) as f64);
+    let waits = || bytes > SMALL && proceed() && !is_hurried() && begun.elapsed() < patience;
     match run_idle(name, waits, &work)? {
         None if proceed() => work(&proceed),
         result => Ok(result),
@@ -98,7 +95,8 @@ mod tests {
 
     use super::*;
 
-    const LONG: Duration = Duration::from_secs(60);
+    /// Bytes that have a minute and more.
+    const LONG: u64 = 1 << 30;
 
     #[test]
     fn work_is_of_the_idle_class_and_its_caller_is_not() {
@@ -110,7 +108,8 @@ mod tests {
         let idle = run("idle", LONG, || true, || false, |_| Ok(Some(policy()))).unwrap().unwrap();
         assert_eq!((&*idle, &*policy()), ("5", "0"));
         let hurried = run("idle", LONG, || true, || true, |_| Ok(Some(policy()))).unwrap().unwrap();
-        assert_eq!(hurried, "0");
+        let small = run("idle", SMALL, || true, || false, |_| Ok(Some(policy()))).unwrap().unwrap();
+        assert_eq!((&*hurried, &*small), ("0", "0"));
     }
 
     /// Works until it is told to give up; says in which thread it then is.
@@ -128,7 +127,7 @@ mod tests {
         let is_hurried = || asked.fetch_add(1, Ordering::Relaxed) > 0;
         let done = run("idle", LONG, || true, is_hurried, until_told).unwrap();
         assert_eq!(done.as_deref(), thread::current().name());
-        let waited = run("idle", Duration::from_millis(1), || true, || false, until_told).unwrap();
+        let waited = run("idle", SMALL + 1, || true, || false, until_told).unwrap();
         assert_eq!(waited.as_deref(), thread::current().name());
         let asked = AtomicUsize::new(0);
         let proceed = || asked.fetch_add(1, Ordering::Relaxed) == 0;

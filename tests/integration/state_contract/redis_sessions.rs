@@ -16,7 +16,7 @@ use state::{
 use super::cases_sessions::{create, created, end, find, new_session};
 use super::cases_tickets::{put, take};
 use super::fixture::{admit, fixture_with_key, new_key};
-use super::redis::{at, await_registration, settings};
+use super::redis::{at, settings};
 use super::redis_deployments::IDENTITY;
 use super::runtime::{block_on, enter};
 use crate::support::redis::{Proxy, Redis};
@@ -54,17 +54,15 @@ fn session_change_by_one_gateway_holds_on_all() {
 fn session_use_is_written_once_a_minute_and_otherwise_costs_one_command() {
     let _entered = enter();
     let server = Redis::start();
-    // The registration of a gateway is read and written by the same commands, every third of its lease.
-    let lease = Duration::from_secs(24 * 60 * 60);
-    let state = open(Settings { lease, ..settings(Servers::Single(at(&server))) });
-    await_registration(&server);
+    let state = gateway(&server);
     let (session, digest) = block_on(created(&state));
-    let written = || server.command_calls("hset").0;
-    let read = || server.command_calls("hgetall").0;
-    for (seconds, writes) in [(0, 0), (59, 0), (60, 1), (61, 0), (119, 0), (120, 1)] {
-        server.reset_stats();
+    let mut monitor = server.monitor();
+    for (seconds, is_written) in [(0, false), (59, false), (60, true), (61, false), (119, false), (120, true)] {
         block_on(find(&state, &digest, session.created.after(Duration::from_secs(seconds)))).unwrap();
-        assert_eq!((read(), written()), (1, writes), "after {seconds} s");
+        let commands = monitor.commands_on("keygate:session:");
+        let count = |name: &str| commands.iter().filter(|command| *command == name).count();
+        assert_eq!((count("hgetall"), count("hset")), (1, usize::from(is_written)), "after {seconds} s: {commands:?}");
+        assert!(is_written || commands.len() == 1, "after {seconds} s: {commands:?}");
     }
     let again = gateway(&server);
     let seen = session.created.after(Duration::from_secs(120));

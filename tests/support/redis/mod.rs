@@ -14,6 +14,7 @@ mod sentinel;
 mod proxy;
 mod certificates;
 mod clock;
+mod monitor;
 
 pub use certificates::Certificates;
 pub use clock::Clock;

@@ -7,12 +7,11 @@ use domain::key::OrgTag;
 
 use super::{LIMIT, counted, fill, open, shipped, slot};
 use crate::state_contract::fixture::fixture_with_key;
-use crate::state_contract::redis::await_registration;
 use crate::state_contract::runtime::{block_on, enter};
 use crate::support::redis::Redis;
 use crate::support::until;
 
-/// Longer than any test: heartbeats come every third of it, and read and write as well.
+/// Longer than any test.
 const LEASE: Duration = Duration::from_secs(24 * 60 * 60);
 const GATEWAYS: u32 = 50;
 
@@ -49,20 +48,20 @@ fn report_and_decision_read_no_other_lease_while_none_may_have_ended() {
     let server = Redis::start();
     block_on(async {
         let gateway = open(&shipped(&server, LEASE)).await;
-        await_registration(&server);
         let (fixture, key) = fixture_with_key(&gateway).await;
         let mut held = Vec::new();
         fill(&gateway, &key.digest, &mut held, 2, Duration::ZERO).await;
         add_leases(&server, fixture.tag, GATEWAYS, 0.0);
-        server.reset_stats();
+        let mut monitor = server.monitor();
         fill(&gateway, &key.digest, &mut held, 3, Duration::ZERO).await;
         held.clear();
-        // Not with HGETALL, which is counted here.
+        // Not with HGETALL, which is looked for here.
         let taken = || server.cli::<Vec<u8>>(&["HGET", &record(fixture.tag), "live"])[8..16].to_vec();
         until("the releases are reported", || (taken() == packed(&[f64::from(GATEWAYS)])).then_some(()));
         assert!(slot(&gateway, &key.digest).await.is_some());
-        assert_eq!(server.command_calls("hgetall").0, 0, "a command that reads all leases");
-        assert!(server.command_calls("evalsha").0 > 1);
+        let commands = monitor.commands_on(&record(fixture.tag));
+        assert!(!commands.contains(&"hgetall".to_owned()), "a command that reads all leases: {commands:?}");
+        assert!(commands.contains(&"hset".to_owned()), "{commands:?}");
     });
 }
 

@@ -111,7 +111,7 @@ fn rotate_or_probe(writer: &JournalWriter, segment: &mut ActiveSegment) -> io::R
 fn seal_closed_segments(writer: &JournalWriter, current: u64, proceed: &impl Fn() -> bool) {
     let mut closed = unsealed_before(writer, current);
     while let Some(number) = closed.first().copied() {
-        match compress_in_class(writer, number, closed.len(), proceed) {
+        match compress_in_class(writer, number, proceed) {
             Ok(Some(seal)) => append_seal(writer, number, seal.as_ref()),
             Ok(None) => return,
             Err(error) => {
@@ -131,19 +131,22 @@ fn unsealed_before(writer: &JournalWriter, current: u64) -> Vec<u64> {
     unsealed
 }
 
+/// True when more segments wait than may wait for an idle core.
+pub(super) fn is_hurried(writer: &JournalWriter) -> bool {
+    writer.lock_pending().segments.unsealed.len() > MAX_WAITING
+}
+
 /// Compresses a segment and computes its seal, in the idle class while few segments wait.
 fn compress_in_class(
     writer: &JournalWriter,
     number: u64,
-    waiting: usize,
     proceed: &impl Fn() -> bool,
 ) -> io::Result<Option<Option<Seal<'static>>>> {
     let directory = &writer.settings.path;
     let is_oldest = number <= writer.lock_pending().segments.first;
-    let is_hurried = || waiting > MAX_WAITING || writer.lock_pending().segments.unsealed.len() > MAX_WAITING;
     let work = |proceed: &dyn Fn() -> bool| compress_and_digest(directory, (number, is_oldest), proceed);
-    let patience = idle_class::patience(writer.settings.segment_size);
-    idle_class::run("audit-compress", patience, proceed, is_hurried, work)
+    let size = writer.settings.segment_size;
+    idle_class::run("audit-compress", size, proceed, || is_hurried(writer), work)
 }
 
 /// Compresses a segment and computes its seal; inside, `None` when the segment was removed. `None` when

@@ -20,6 +20,7 @@ use rustc_hash::FxHashSet;
 use super::age_limit::{AgeLimit, Look};
 use super::allocation::Purpose;
 use super::free_space;
+use super::maintenance::is_hurried;
 use super::needed_segments::NeededSegments;
 use super::pending::PendingLines;
 use super::writer::JournalWriter;
@@ -101,8 +102,8 @@ fn record_removal(writer: &JournalWriter, number: u64, reason: ExpiryReason) -> 
         pending.open.iter().filter(|(_, open)| open.segment == number).map(|(id, _)| *id).collect()
     };
     let read = |proceed: &dyn Fn() -> bool| read_removed(directory, number, &open, proceed);
-    let removed =
-        idle_class::run("audit-remove", idle_class::patience(writer.settings.segment_size), || true, || false, read)?;
+    let hurries = || is_hurried(writer);
+    let removed = idle_class::run("audit-remove", writer.settings.segment_size, || true, hurries, read)?;
     let Removed { next, digest, open } = removed.expect("it goes on until it is done");
     open.iter().for_each(|line| carry_use(writer, line, number));
     let mut pending = writer.lock_pending();
