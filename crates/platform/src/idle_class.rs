@@ -23,8 +23,8 @@ const PATIENCE_PER_MIB: Duration = Duration::from_millis(150);
 /// Bytes up to which work takes less time than a thread may wait here to learn that it is to give up.
 const SMALL: u64 = 1 << 20;
 
-/// Runs work on so many bytes in the idle class, and waits for it. Work that has given up there, with `None`, because it
-/// `is_hurried` or has had its time, begins anew in the calling thread, as long as `proceed` says so, and small work
+/// Runs work on so many bytes in the idle class, and waits for it. Work that has given up there, with `None`, because
+/// it `is_hurried` or has had its time, begins anew in the calling thread, as long as `proceed` says so; small work
 /// begins there. Both are asked by that thread; the work is given what it has to ask.
 ///
 /// # Errors
