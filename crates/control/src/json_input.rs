@@ -171,7 +171,7 @@ pub(crate) fn body<T: DeserializeOwned>(request: &ControlRequest) -> Result<T, I
 
 /// JSON in which no object has a member twice. A map would take the last one: of `{"a":"1","a":null}` neither the
 /// sender nor the audit would know which was meant (RFC 8259, section 4).
-struct Distinct;
+pub(crate) struct Distinct;
 
 impl<'de> Deserialize<'de> for Distinct {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {

@@ -4,7 +4,7 @@
 
 use std::net::ToSocketAddrs as _;
 
-use openidconnect::url::{Position, Url};
+use url::{Position, Url};
 
 use crate::support::{Client, Response};
 

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use control::oidc::{AuthorizationResponse, Error, Prompt, Provider, Settings, VerifiedIdentity};
 use domain::clock;
-use openidconnect::url::Url;
 use serde_json::{Value, json};
 use tokio::runtime::LocalOptions;
+use url::Url;
 
 use super::REDIRECT;
 use super::browser::Browser;

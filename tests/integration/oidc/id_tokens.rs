@@ -29,7 +29,7 @@ async fn valid_token_is_accepted() {
 async fn wrong_claims_have_reasons_of_their_own() {
     let hostile = Hostile::start();
     let provider = provider_at(&hostile);
-    let refused: [(&str, Value, &str); 26] = [
+    let refused: [(&str, Value, &str); 27] = [
         ("aud", json!("another client"), "audience"),
         ("aud", json!(["client 1", "another client"]), "audience"),
         ("aud", json!([]), "audience"),
@@ -37,7 +37,8 @@ async fn wrong_claims_have_reasons_of_their_own() {
         ("azp", json!("another client"), "authorized_party"),
         ("iss", json!("https://other.example"), "token_issuer"),
         ("iss", json!(hostile.issuer() + "/"), "token_issuer"),
-        ("iss", json!("not a URL"), "malformed"),
+        ("iss", json!("not a URL"), "token_issuer"),
+        ("iss", json!(1), "malformed"),
         ("nonce", json!("another sign-in's"), "nonce"),
         ("nonce", Value::Null, "nonce"),
         ("nonce", json!(""), "nonce"),

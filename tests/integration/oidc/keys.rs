@@ -1,6 +1,11 @@
 //! Signing keys and signatures of issuers: those that no token is accepted of. The cases are those of Wycheproof's test
 //! vectors for JSON Web Signatures and Keys, with keys made for this test.
 
+use std::io::Write as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::sync::LazyLock;
+
 use aws_lc_rs::rand::SystemRandom;
 use aws_lc_rs::signature::{
     ECDSA_P256_SHA256_ASN1_SIGNING, ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _,
@@ -8,34 +13,15 @@ use aws_lc_rs::signature::{
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use control::oidc::Issuer;
+use data_encoding::HEXUPPER;
 use domain::clock;
 use domain::secret::Secret;
-use openidconnect::PrivateSigningKey as _;
-use openidconnect::core::{CoreJwsSigningAlgorithm, CoreRsaPrivateSigningKey};
 use serde_json::{Value, json};
+use tempfile::TempDir;
 
 use super::hostile::{Hostile, Raw, Signing};
 use super::signing::{SigningKey, with_shared_secret};
 use super::{provider_at, refusal, sign_in};
-
-/// An RSA key of 1024 bits, which signs nothing but the tokens of this test.
-const SHORT: &str = "\
------BEGIN RSA PRIVATE KEY-----
-MIICXgIBAAKBgQDexHxWYnTkLbI1/tjHlMHl6x/vKQB9r33eS++b3TZUvBoEwK40
-hW02l9zmhzkkNKMsn/p9pEMb97WMV61HPNZaAU7VkcPOsZBbX279Hx0AIdYVRyp2
-2VP90NHrjR1jDOAN5ZkV7mLoAZlcE0rb69HloxMszB9KU6a389jG+OeGIQIDAQAB
-AoGBANU2bmMn3QVAD1/KyaVMZcEvp+L59XRWcTxApdcihQvY9XYzDQlL41nrRAyI
-xFI45yyg+dkjTPAJyIPIrxqNygGWGLPIpZBLPOiD1VaTGhBTtD9cT0YWmIrYavl0
-G95u0hLu0J4Q18CK/IO2quZEiZtEOG5v1so62HAXat1j06V5AkEA9HHwXIrL9SFN
-EoZoaSzM160+TdVbtmV4JGtpw/eeR2nX9DqWENsH6jdc1obwWAPxL/fHD21zSRM4
-1YRXvYP12wJBAOlMOVVHiTv1pehKSL+ysLDdoFLnq4HAs0Phaw6UlI+WWPCg0Omx
-kEzPY0Wefc1qdHqZ9lOEHQ1sEWQKrMx9OrMCQCvCSdkHL8POFlH+papOTs09Qi4E
-x8o7F+rNH73pEfiOxg3+fua9jwkqp//vYA8hhYekv4nPehfWzRHMAzj16okCQQDo
-NHQES5VuVovxbq6GDwcKoyzGF8x+8xv6fk0eUAil+hFAP/BwCcoEiY7XZm70m/af
-aMriSWbZSyzsFCv1xNc9AkEAyti2y7OfyuzUgaGZ9nbPN+QohPXct1xMRk5aI15J
-XF161zGeQyBPvF+lz1sOutRibrC3MfRPTwnKg1x80Z16LA==
------END RSA PRIVATE KEY-----
-";
 
 /// A key on P-256.
 struct P256 {
@@ -82,12 +68,29 @@ fn join(input: &str, signature: &[u8]) -> String {
     format!("{input}.{}", URL_SAFE_NO_PAD.encode(signature))
 }
 
-/// Public key and token of the short RSA key.
+/// Public key and token of an RSA key of 1024 bits, which no library makes any more.
 fn short(claims: &Value) -> (Value, String) {
-    let key = CoreRsaPrivateSigningKey::from_pem(SHORT, Some(openidconnect::JsonWebKeyId::new("r".into()))).unwrap();
+    static KEY: LazyLock<TempDir> = LazyLock::new(|| {
+        let directory = TempDir::new().unwrap();
+        openssl(directory.path(), &["genrsa", "-out", "key.pem", "1024"], b"");
+        directory
+    });
+    let modulus = openssl(KEY.path(), &["rsa", "-in", "key.pem", "-noout", "-modulus"], b"");
+    let modulus = HEXUPPER.decode(modulus.trim_ascii().strip_prefix(b"Modulus=").unwrap()).unwrap();
+    let key = json!({"kty": "RSA", "kid": "r", "n": URL_SAFE_NO_PAD.encode(modulus), "e": "AQAB"});
     let input = input(&json!({"alg": "RS256", "kid": "r"}), claims);
-    let signature = key.sign(&CoreJwsSigningAlgorithm::RsaSsaPkcs1V15Sha256, input.as_bytes()).unwrap();
-    (serde_json::to_value(key.as_verification_key()).unwrap(), join(&input, &signature))
+    let signature = openssl(KEY.path(), &["dgst", "-sha256", "-sign", "key.pem"], input.as_bytes());
+    (key, join(&input, &signature))
+}
+
+fn openssl(directory: &Path, arguments: &[&str], input: &[u8]) -> Vec<u8> {
+    let mut command = Command::new("openssl");
+    command.current_dir(directory).args(arguments).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = command.spawn().unwrap();
+    child.stdin.take().unwrap().write_all(input).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert!(output.status.success(), "{arguments:?}");
+    output.stdout
 }
 
 fn issuer() -> Hostile {

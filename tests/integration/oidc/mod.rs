@@ -15,7 +15,7 @@ mod unavailable;
 use control::oidc::{AuthorizationResponse, Error, Prompt, Provider, Settings, VerifiedIdentity};
 use domain::clock;
 use domain::secret::Secret;
-use openidconnect::url::Url;
+use url::Url;
 
 use browser::Browser;
 use hostile::{Hostile, SECRET};

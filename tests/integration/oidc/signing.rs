@@ -2,10 +2,9 @@
 
 use std::sync::{Arc, LazyLock};
 
+use aws_lc_rs::hmac;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use openidconnect::PrivateSigningKey as _;
-use openidconnect::core::{CoreHmacKey, CoreJwsSigningAlgorithm};
 use rcgen::{KeyPair, PublicKeyData as _, RsaKeySize, SigningKey as _};
 use serde_json::{Value, json};
 use x509_parser::prelude::FromDer as _;
@@ -74,9 +73,8 @@ pub fn unsigned(claims: &Value) -> String {
 /// A token signed with HS256: with the client's secret, or with a public key as the secret (RFC 8725, section 2.1).
 pub fn with_shared_secret(secret: &str, key_id: &str, claims: &Value) -> String {
     let input = input(&json!({"alg": "HS256", "kid": key_id}), claims);
-    let key = CoreHmacKey::new(secret);
-    let signature = key.sign(&CoreJwsSigningAlgorithm::HmacSha256, input.as_bytes()).unwrap();
-    join(&input, &signature)
+    let key = hmac::Key::new(hmac::HMAC_SHA256, secret.as_bytes());
+    join(&input, hmac::sign(&key, input.as_bytes()).as_ref())
 }
 
 fn input(header: &Value, claims: &Value) -> String {

@@ -1,7 +1,7 @@
 //! Attacks on a sign-in: each is refused with an error page and without a session.
 
 use domain::session::Token;
-use openidconnect::url::Url;
+use url::Url;
 
 use super::ORIGIN;
 use super::fixture::{self, PERSON, given, hostile, is_admitted, is_signed_in, member, signed_in};

@@ -3,7 +3,7 @@
 
 use std::net::SocketAddr;
 
-use openidconnect::url::{Position, Url};
+use url::{Position, Url};
 
 use super::ORIGIN;
 use crate::oidc::browser::Browser;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use control::admin::{Operation, Reply};
 use domain::clock;
-use openidconnect::url::Url;
+use url::Url;
 
 use super::fixture::{self, Member, PERSON, changes, given, hostile, is_admitted, is_signed_in, member};
 use super::gateway_browser::{AGENT, GatewayBrowser, SESSION, path_here, text};

@@ -4,8 +4,8 @@ use bytes::Bytes;
 use http::Request;
 use http_body_util::Full;
 use hyper::client::conn::http2::SendRequest;
-use openidconnect::url::Url;
 use serde_json::json;
+use url::Url;
 
 use super::fixture::{self, certified};
 use super::gateway_browser::{GatewayBrowser, SESSION, path_here, refresh, text};

@@ -2,11 +2,11 @@
 
 use std::fmt;
 
-use openidconnect::core::{CoreAuthPrompt, CoreAuthenticationFlow, CoreClient, CoreJsonWebKeySet};
-use openidconnect::{
-    AuthUrl, ClientId, CsrfToken, IssuerUrl, Nonce, PkceCodeChallenge, PkceCodeVerifier, RedirectUrl, Scope,
-};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde::{Deserialize, Serialize};
+use sha2::{Digest as _, Sha256};
+use url::Url;
 
 use super::error::Error;
 use super::metadata::Metadata;
@@ -15,7 +15,7 @@ use crate::secret_text;
 use domain::secret::Secret;
 use domain::session::Token;
 
-/// The scope that makes the request one of OpenID Connect; the library adds it itself.
+/// The scope that makes the request one of OpenID Connect.
 const OPENID: &str = "openid";
 
 /// Authorization request of a sign-in that has begun.
@@ -67,22 +67,23 @@ pub(super) fn build(
     prompt: Prompt,
 ) -> Result<AuthorizationRequest, Error> {
     let [state, nonce, verifier] = [random()?, random()?, random()?];
-    let issuer = IssuerUrl::new(settings.issuer.clone()).expect("Provider::new checked that the issuer is a URL");
-    let client = CoreClient::new(ClientId::new(settings.client_id.clone()), issuer, CoreJsonWebKeySet::default())
-        .set_auth_uri(AuthUrl::from_url(metadata.authorization_endpoint.clone()))
-        .set_redirect_uri(RedirectUrl::new(redirect_uri.to_owned()).map_err(|_| Error::RedirectUri)?);
-    let given_state = CsrfToken::new(state.expose().to_owned());
-    let given_nonce = Nonce::new(nonce.expose().to_owned());
-    let challenge = PkceCodeChallenge::from_code_verifier_sha256(&PkceCodeVerifier::new(verifier.expose().to_owned()));
-    let scopes = settings.scopes.iter().filter(|scope| *scope != OPENID).cloned().map(Scope::new);
-    let mut request = client
-        .authorize_url(CoreAuthenticationFlow::AuthorizationCode, || given_state, || given_nonce)
-        .add_scopes(scopes)
-        .set_pkce_challenge(challenge);
+    Url::parse(redirect_uri).map_err(|_| Error::RedirectUri)?;
+    let challenge = URL_SAFE_NO_PAD.encode(Sha256::digest(verifier.expose()));
+    let others = settings.scopes.iter().map(String::as_str).filter(|scope| *scope != OPENID);
+    let scopes: Vec<&str> = std::iter::once(OPENID).chain(others).collect();
+    let mut url = metadata.authorization_endpoint.clone();
+    url.query_pairs_mut()
+        .append_pair("response_type", "code")
+        .append_pair("client_id", &settings.client_id)
+        .append_pair("redirect_uri", redirect_uri)
+        .append_pair("scope", &scopes.join(" "))
+        .append_pair("state", state.expose())
+        .append_pair("nonce", nonce.expose())
+        .append_pair("code_challenge", &challenge)
+        .append_pair("code_challenge_method", "S256");
     if prompt == Prompt::Never {
-        request = request.add_prompt(CoreAuthPrompt::None);
+        url.query_pairs_mut().append_pair("prompt", "none");
     }
-    let (url, _, _) = request.url();
     let secret = |token: &Token| Secret::new(token.expose().to_owned());
     let pending =
         PendingAuthorization { issuer: settings.issuer.clone(), nonce: secret(&nonce), verifier: secret(&verifier) };

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::StatusCode;
-use openidconnect::url::Url;
 use parking_lot::Mutex;
+use url::Url;
 
 use super::error::Error;
 use super::http::{HttpClient, HttpError, HttpResponse};
@@ -136,7 +136,7 @@ impl<M> DocumentCache<M> {
         let set = parse_keys(&get(http, keys_at(&metadata), ProviderEndpoint::Keys).await?)?;
         let seconds = |time: Micros| time.0.cast_signed() / 1_000_000;
         let clock_ahead = response.date.map(|date| seconds(date) - seconds(received));
-        Ok(Examination { keys: set.keys.keys().len(), refused: set.refused().to_vec(), clock_ahead })
+        Ok(Examination { keys: set.keys.len(), refused: set.refused().to_vec(), clock_ahead })
     }
 
     /// A newer key set than this one, after a key was unknown; none when the last refresh was a moment ago.

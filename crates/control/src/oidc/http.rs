@@ -16,7 +16,7 @@ use http_body_util::{BodyExt as _, Full, LengthLimitError, Limited};
 use hyper::body::Incoming;
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use openidconnect::url::{Host, Position, Url};
+use url::{Host, Position, Url};
 
 use domain::clock::{Micros, http_date};
 use platform::outbound::{OutboundStream, Server, ServerError};

@@ -2,17 +2,18 @@
 
 use std::fmt;
 
-use openidconnect::core::CoreJwsSigningAlgorithm as Algorithm;
-use openidconnect::url::Url;
 use serde::Deserialize;
+use url::Url;
 
 use super::document_cache::{DocumentCache, Examination};
 use super::error::Error;
 use super::http::HttpClient;
 use super::invalid_response::InvalidProviderResponse;
+use super::jws::Algorithm;
+use super::jwt_verifier::JwtVerifier;
 use super::metadata::{accepted_algorithms, invalid, issuer_mismatch};
 use super::settings::{is_https, is_loopback_http, parse_issuer};
-use super::subject_token::{SubjectToken, SubjectTokenError, SubjectTokenVerifier};
+use super::subject_token::{SubjectToken, SubjectTokenError};
 use domain::clock::Micros;
 use domain::secret::Secret;
 use platform::tls::ClientSettings;
@@ -71,12 +72,12 @@ impl Issuer {
     ) -> Result<SubjectToken, SubjectTokenError> {
         let metadata = self.documents.metadata(&self.http, now).await?;
         let algorithms = metadata.algorithms();
-        let verifier = SubjectTokenVerifier { issuer: &self.issuer, audience, audiences, algorithms: &algorithms, now };
+        let verifier = JwtVerifier { issuer: &self.issuer, audience, audiences, algorithms: &algorithms, now };
         let cached = self.documents.keys(&self.http, &metadata.jwks_uri, now).await?;
-        match verifier.verify(raw, &cached.set) {
+        match SubjectToken::verify(&verifier, raw, &cached.set) {
             Err(error) if error.may_be_rotation() => {
                 match self.documents.refresh_keys(&self.http, &cached, now).await? {
-                    Some(newer) => verifier.verify(raw, &newer.set),
+                    Some(newer) => SubjectToken::verify(&verifier, raw, &newer.set),
                     None => Err(error),
                 }
             }
@@ -130,7 +131,7 @@ mod tests {
         };
         let issuer = "https://ci.example.com";
         let keys = "https://ci.example.com/keys";
-        assert_eq!(parsed(json!({"issuer": issuer, "jwks_uri": keys})), Ok(vec![Algorithm::RsaSsaPkcs1V15Sha256]));
+        assert_eq!(parsed(json!({"issuer": issuer, "jwks_uri": keys})), Ok(vec![Algorithm::Rs256]));
         for (document, reason) in [
             (json!({"issuer": "https://ci.example.com/", "jwks_uri": keys}), "issuer_mismatch"),
             (json!({"issuer": issuer}), "discovery_invalid"),

@@ -1,11 +1,11 @@
 //! Key set of a provider (JWKS, RFC 7517), without the keys that no signature is accepted of.
 //!
-//! The library checks that a key fits the algorithm of a token. What it does not check is here: the size of RSA keys,
-//! the curve that a key's algorithm needs, `key_ops`, and private keys that a provider has published.
+//! That a key fits the algorithm of a token is checked with the token ([`super::jws`]). What is wrong with a key by
+//! itself is found here: its size, the curve that its algorithm needs, `key_ops`, and a private part.
 
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use openidconnect::core::CoreJsonWebKeySet;
+use serde::Deserialize;
 use serde_json::Value;
 
 use super::error::Error;
@@ -13,16 +13,22 @@ use domain::secret::Secret;
 
 /// Bits of an RSA key's modulus at least (RFC 7518, section 3.3; NIST SP 800-131A).
 const MIN_RSA_BITS: usize = 2048;
-/// Bits of an RSA key's modulus at most, by the library, which bounds the work of a verification.
+/// Bits of an RSA key's modulus at most, which bounds the work of a verification.
 const MAX_RSA_BITS: usize = 4096;
 
 /// Keys of a provider.
 #[derive(Debug)]
 pub(super) struct KeySet {
     /// Those that signatures are accepted of.
-    pub(super) keys: CoreJsonWebKeySet,
+    pub(super) keys: Vec<Value>,
     /// The others, by their ids.
     refused: Vec<(Option<String>, UnfitKey)>,
+}
+
+/// The document.
+#[derive(Deserialize)]
+struct KeyDocument {
+    keys: Vec<Value>,
 }
 
 /// Reason why no signature of a key is accepted.
@@ -43,7 +49,7 @@ pub enum UnfitKey {
     /// Anyone who reads the key set can sign.
     #[error("its private part is in the key set, so that anyone can sign with it; replace it")]
     Private,
-    /// The library does not accept it for the algorithm of the token.
+    /// It is no key for the algorithm of the token, or is on no point of its curve.
     #[error("it is no key for the algorithm of the token")]
     Algorithm,
 }
@@ -51,16 +57,16 @@ pub enum UnfitKey {
 impl KeySet {
     /// Parses a key set.
     pub(super) fn parse(body: &[u8]) -> Result<Self, serde_json::Error> {
-        let mut document: Value = serde_json::from_slice(body)?;
+        let KeyDocument { mut keys } = serde_json::from_slice(body)?;
         let mut refused = Vec::new();
-        if let Some(keys) = document.get_mut("keys").and_then(Value::as_array_mut) {
-            keys.retain(|key| {
-                let flaw = flaw(key);
-                refused.extend(flaw.map(|flaw| (text(key, "kid").map(str::to_owned), flaw)));
-                flaw.is_none()
-            });
-        }
-        Ok(Self { keys: serde_json::from_value(document)?, refused })
+        // Those of other types are of no algorithm that is accepted.
+        keys.retain(|key| matches!(text(key, "kty"), Some("RSA" | "EC" | "OKP")));
+        keys.retain(|key| {
+            let flaw = flaw(key);
+            refused.extend(flaw.map(|flaw| (text(key, "kid").map(str::to_owned), flaw)));
+            flaw.is_none()
+        });
+        Ok(Self { keys, refused })
     }
 
     /// The keys that no signature is accepted of, with their ids.
@@ -96,7 +102,7 @@ fn flaw(key: &Value) -> Option<UnfitKey> {
                 Some("ES256") => "P-256",
                 Some("ES384") => "P-384",
                 Some("ES512") => "P-521",
-                // No algorithm, or one that is not of curves: the library compares it with that of the token.
+                // No algorithm, or one that is not of curves: it is compared with that of the token.
                 _ => return None,
             };
             (text(key, "crv") != Some(needed)).then_some(UnfitKey::Curve)
@@ -123,11 +129,11 @@ fn bits(number: &[u8]) -> usize {
 }
 
 /// A number of a key (RFC 7518, section 2: base64url of its bytes, the highest first).
-fn number(key: &Value, name: &str) -> Option<Vec<u8>> {
+pub(super) fn number(key: &Value, name: &str) -> Option<Vec<u8>> {
     URL_SAFE_NO_PAD.decode(text(key, name)?.trim_end_matches('=')).ok()
 }
 
-fn text<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
+pub(super) fn text<'a>(object: &'a Value, name: &str) -> Option<&'a str> {
     object.get(name).and_then(Value::as_str)
 }
 

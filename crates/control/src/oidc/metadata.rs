@@ -1,31 +1,17 @@
 //! Provider metadata, from the discovery document (OpenID Connect Discovery 1.0, section 3).
 
-use openidconnect::core::CoreJwsSigningAlgorithm as Algorithm;
-use openidconnect::url::Url;
 use serde::Deserialize;
+use url::Url;
 
 use super::error::Error;
 use super::invalid_response::{ErrorDescription, InvalidProviderResponse, ProviderEndpoint};
+use super::jws::Algorithm;
 use super::settings::{is_https, is_loopback_http};
 
 /// Path of the discovery document below the issuer.
 const WELL_KNOWN: &str = "/.well-known/openid-configuration";
 /// Client authentication of a provider that lists none (OpenID Connect Discovery 1.0, section 3).
 const DEFAULT_CLIENT_AUTH: &str = "client_secret_basic";
-/// Accepted signature algorithms: asymmetric ones, whose private key only the provider has. With HS256 and the like,
-/// the client secret signs, and a copy of the configuration would be enough to forge any user.
-const ACCEPTED_ALGORITHMS: [(&str, Algorithm); 9] = [
-    ("RS256", Algorithm::RsaSsaPkcs1V15Sha256),
-    ("RS384", Algorithm::RsaSsaPkcs1V15Sha384),
-    ("RS512", Algorithm::RsaSsaPkcs1V15Sha512),
-    ("PS256", Algorithm::RsaSsaPssSha256),
-    ("PS384", Algorithm::RsaSsaPssSha384),
-    ("PS512", Algorithm::RsaSsaPssSha512),
-    ("ES256", Algorithm::EcdsaP256Sha256),
-    ("ES384", Algorithm::EcdsaP384Sha384),
-    ("EdDSA", Algorithm::EdDsa),
-];
-
 /// Provider metadata.
 ///
 /// - Checked: the issuer is the configured one, and all endpoints are encrypted if the issuer is.
@@ -119,7 +105,7 @@ impl Metadata {
 pub(super) fn accepted_algorithms(offered: &[String]) -> Vec<Algorithm> {
     let is_offered = |name: &str| offered.iter().any(|offered| offered == name);
     let is_accepted = |name: &str| is_offered(name) || (offered.is_empty() && name == "RS256");
-    ACCEPTED_ALGORITHMS.iter().filter(|(name, _)| is_accepted(name)).map(|(_, algorithm)| algorithm.clone()).collect()
+    Algorithm::ALL.iter().filter(|(name, _)| is_accepted(name)).map(|(_, algorithm)| *algorithm).collect()
 }
 
 /// The error of a document of another issuer than this one.
@@ -167,10 +153,10 @@ mod tests {
     #[test]
     fn symmetric_signatures_are_not_accepted() {
         let algorithms = parsed(|_| {}).unwrap().algorithms();
-        assert_eq!(algorithms, [Algorithm::RsaSsaPkcs1V15Sha256, Algorithm::EcdsaP256Sha256]);
+        assert_eq!(algorithms, [Algorithm::Rs256, Algorithm::Es256]);
         let silent =
             parsed(|document| drop(document.as_object_mut().unwrap().remove("id_token_signing_alg_values_supported")));
-        assert_eq!(silent.unwrap().algorithms(), [Algorithm::RsaSsaPkcs1V15Sha256]);
+        assert_eq!(silent.unwrap().algorithms(), [Algorithm::Rs256]);
         let symmetric = parsed(|document| document["id_token_signing_alg_values_supported"] = json!(["HS256", "none"]));
         assert!(matches!(
             symmetric,

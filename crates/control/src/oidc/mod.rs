@@ -16,15 +16,16 @@
 //! - No state of a sign-in is kept here, and no task outlives a call: a [`Provider`] serves any number of runtimes.
 //! - No [`Error`] has a token, code, verifier or secret in its text.
 //!
-//! Tokens and keys are parsed and verified by `openidconnect`, which also builds the authorization request. The
-//! HTTP requests are our own, so that a member of a response that is not needed cannot fail a sign-in, and one that
-//! is wrong has a name.
+//! `aws-lc-rs` verifies signatures. The rest is our own, so that a member of a response that is not needed cannot fail
+//! a sign-in, and one that is wrong has a name.
 
 mod provider;
 mod settings;
 mod authorization_request;
 mod authorization_response;
 mod code_exchange;
+mod jws;
+mod jwt_verifier;
 mod id_token;
 mod verified_identity;
 mod issuer;

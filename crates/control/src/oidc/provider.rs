@@ -3,8 +3,8 @@
 use std::fmt;
 
 use http::{HeaderValue, StatusCode};
-use openidconnect::url::Url;
 use serde_json::{Map, Value};
+use url::Url;
 
 use super::authorization_request::{self, AuthorizationRequest, PendingAuthorization, Prompt};
 use super::authorization_response::AuthorizationResponse;
@@ -14,6 +14,7 @@ use super::error::Error;
 use super::http::HttpClient;
 use super::id_token::IdTokenVerifier;
 use super::invalid_response::{InvalidProviderResponse, ProviderEndpoint};
+use super::jwt_verifier::JwtVerifier;
 use super::metadata::Metadata;
 use super::settings::{Settings, is_https, parse_issuer};
 use super::verified_identity::VerifiedIdentity;
@@ -128,13 +129,9 @@ impl Provider {
         now: Micros,
     ) -> Result<Map<String, Value>, Error> {
         let algorithms = metadata.algorithms();
-        let verifier = IdTokenVerifier {
-            settings: &self.settings,
-            algorithms: &algorithms,
-            nonce: &pending.nonce,
-            access: &tokens.access,
-            now,
-        };
+        let Settings { issuer, client_id, audiences, .. } = &self.settings;
+        let jwt = JwtVerifier { issuer, audience: client_id, audiences, algorithms: &algorithms, now };
+        let verifier = IdTokenVerifier { jwt, nonce: &pending.nonce, access: &tokens.access };
         let cached = self.documents.keys(&self.http, &metadata.jwks_uri, now).await?;
         match verifier.verify(&tokens.id, &cached.set) {
             Err(error) if error.may_be_rotation() => {

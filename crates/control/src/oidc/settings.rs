@@ -2,7 +2,7 @@
 
 use std::net::IpAddr;
 
-use openidconnect::url::{Host, Url};
+use url::{Host, Url};
 
 use domain::secret::Secret;
 use platform::tls::ClientSettings;

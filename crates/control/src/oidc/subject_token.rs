@@ -1,20 +1,17 @@
 //! Subject token verification: a JWT that a CI presents in exchange for a key (RFC 8693, RFC 7519).
 //!
-//! Pure: the token, the key set and the time go in, the claims or an error come out. The signature, `iss`, `aud` and
-//! `exp` are checked as those of ID tokens are, without a nonce: what keeps a token from being presented twice is its
-//! identity, which the caller remembers.
+//! The signature and the claims of all tokens are checked as those of ID tokens are, without a nonce: what keeps a
+//! token from being presented twice is its identity, which the caller remembers.
 
 use std::fmt;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::Duration;
 
-use openidconnect::core::{CoreIdToken, CoreIdTokenVerifier, CoreJsonWebKeySet, CoreJwsSigningAlgorithm};
-use openidconnect::{ClientId, IssuerUrl, Nonce};
 use serde_json::{Map, Value};
 
 use super::error::Error;
-use super::id_token::{CLOCK_LEEWAY, MAX_SUBJECT, check_not_before, from_claims_error, parse_payload};
+use super::jws::unverified_claims;
+use super::jwt_verifier::{CLOCK_LEEWAY, JwtVerifier, VerifiedClaims, seconds};
 use super::key_set::KeySet;
-use domain::clock::Micros;
 use domain::secret::Secret;
 use domain::session::TokenDigest;
 
@@ -24,18 +21,6 @@ const MAX_TOKEN: usize = 16 << 10;
 const MAX_AGE: Duration = Duration::from_secs(600);
 /// Bytes of a `jti` at most.
 const MAX_TOKEN_ID: usize = 1024;
-
-/// Values that a token is verified against.
-pub(super) struct SubjectTokenVerifier<'a> {
-    pub(super) issuer: &'a str,
-    /// The audience that the token has to be for.
-    pub(super) audience: &'a str,
-    /// The only others that it may be for besides.
-    pub(super) audiences: &'a [String],
-    /// The signature algorithms that both sides accept.
-    pub(super) algorithms: &'a [CoreJwsSigningAlgorithm],
-    pub(super) now: Micros,
-}
 
 /// A verified token.
 #[derive(Clone)]
@@ -61,54 +46,19 @@ pub enum SubjectTokenError {
     Token(#[from] Error),
 }
 
-impl SubjectTokenVerifier<'_> {
+impl SubjectToken {
     /// Verifies a token. The error is the first of possibly several.
-    pub(super) fn verify(&self, raw: &Secret, keys: &KeySet) -> Result<SubjectToken, SubjectTokenError> {
-        self.verify_with(raw, &keys.keys).map_err(|error| match error {
-            SubjectTokenError::Token(error) => keys.explain(error, raw).into(),
-            other => other,
-        })
-    }
-
-    fn verify_with(&self, raw: &Secret, keys: &CoreJsonWebKeySet) -> Result<SubjectToken, SubjectTokenError> {
-        let token: CoreIdToken = raw.expose().parse().map_err(|_| Error::Malformed)?;
-        let any_nonce = |_: Option<&Nonce>| Ok(());
-        let verified = token.claims(&self.library_verifier(keys), any_nonce);
-        let verified = verified.map_err(|error| from_claims_error(error, raw))?;
-        let issued = verified.issue_time().timestamp_micros();
-        if issued > signed(self.now.after(CLOCK_LEEWAY)) {
-            return Err(Error::NotYetValid.into());
-        }
-        if issued < signed(self.now.before(MAX_AGE + CLOCK_LEEWAY)) {
+    pub(super) fn verify(verifier: &JwtVerifier<'_>, raw: &Secret, keys: &KeySet) -> Result<Self, SubjectTokenError> {
+        let VerifiedClaims { claims, issued, .. } = verifier.verify(raw, keys)?;
+        if issued < seconds(verifier.now.before(MAX_AGE + CLOCK_LEEWAY)) {
             return Err(SubjectTokenError::TooOld);
         }
-        if verified.subject().is_empty() || verified.subject().len() > MAX_SUBJECT {
-            return Err(Error::Subject.into());
-        }
-        let claims = parse_payload(raw)?;
-        check_not_before(&claims, self.now)?;
-        Ok(SubjectToken { identity: identity(raw, &claims)?, claims })
+        Ok(Self { identity: identity(raw, &claims)?, claims })
     }
 
-    /// The algorithms are chosen here, not by the token: one that chooses `none`, or HS256 with the public key of the
-    /// issuer as the secret (algorithm confusion, RFC 8725, section 2.1), is refused before its signature is looked at.
-    /// A token for other audiences besides is refused, too, unless they are trusted: those could present it here.
-    fn library_verifier(&self, keys: &CoreJsonWebKeySet) -> CoreIdTokenVerifier<'static> {
-        let audience = ClientId::new(self.audience.to_owned());
-        let issuer = IssuerUrl::new(self.issuer.to_owned()).expect("Issuer::new checked that the issuer is a URL");
-        let earliest = UNIX_EPOCH + Duration::from_micros(self.now.before(CLOCK_LEEWAY).0);
-        let trusted = self.audiences.to_vec();
-        CoreIdTokenVerifier::new_public_client(audience, issuer, keys.clone())
-            .set_other_audience_verifier_fn(move |audience| trusted.contains(audience))
-            .set_allowed_algs(self.algorithms.iter().cloned())
-            .set_time_fn(move || earliest.into())
-    }
-}
-
-impl SubjectToken {
     /// The issuer that a token claims to have, before any verification; none of what is no token.
     pub fn claimed_issuer(raw: &Secret) -> Option<String> {
-        let claims = Some(raw).filter(|raw| raw.expose().len() <= MAX_TOKEN).map(parse_payload)?.ok()?;
+        let claims = Some(raw).filter(|raw| raw.expose().len() <= MAX_TOKEN).map(unverified_claims)?.ok()?;
         claims.get("iss").and_then(Value::as_str).map(str::to_owned)
     }
 
@@ -187,10 +137,6 @@ fn describe(error: &Error) -> &'static str {
         Error::Malformed => "the subject token is no JWT with the claims that are needed",
         _ => "the keys of the issuer cannot be read; try again",
     }
-}
-
-fn signed(time: Micros) -> i64 {
-    i64::try_from(time.0).unwrap_or(i64::MAX)
 }
 
 impl fmt::Debug for SubjectToken {

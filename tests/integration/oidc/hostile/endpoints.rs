@@ -5,9 +5,9 @@ use std::collections::HashMap;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use domain::clock;
-use openidconnect::url::Url;
 use serde_json::{Value, json};
 use sha2::{Digest as _, Sha256};
+use url::Url;
 
 use super::super::signing::SigningKey;
 use super::behaviour::Behaviour;
