@@ -73,8 +73,5 @@ mod deploy;
 mod packaging;
 mod docs;
 mod cli_page;
-mod docs_blocks;
-mod docs_words;
 mod helm;
 mod monitoring;
-mod house;

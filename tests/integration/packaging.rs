@@ -167,8 +167,9 @@ fn package_has_socket_unit_pages_alerts_and_board() {
     {
         assert!(has(source), "{source}");
     }
-    for page in
-        crate::house::files(Path::new("docs")).iter().filter(|file| file.extension().is_some_and(|end| end == "md"))
+    for page in crate::support::files::files(Path::new("docs"))
+        .iter()
+        .filter(|file| file.extension().is_some_and(|end| end == "md"))
     {
         let pattern = page.with_file_name("*.md");
         assert!(has(pattern.to_str().unwrap()), "{}", page.display());

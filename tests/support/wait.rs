@@ -33,6 +33,23 @@ pub fn eventually(what: &str, mut holds: impl FnMut() -> bool) {
     until(what, || holds().then_some(()));
 }
 
+/// Waits until a condition holds, however long it takes on a busy machine, as long as there is progress.
+///
+/// # Panics
+/// With `what` when it does not hold, and the value of `progress` has not changed for a minute.
+#[track_caller]
+pub fn eventually_by<P: PartialEq>(what: &str, mut progress: impl FnMut() -> P, mut holds: impl FnMut() -> bool) {
+    let (mut seen, mut since) = (progress(), Instant::now());
+    while !holds() {
+        let now = progress();
+        if now != seen {
+            (seen, since) = (now, Instant::now());
+        }
+        assert!(since.elapsed() < TIMEOUT, "no progress for {} s waiting until {what}", TIMEOUT.as_secs());
+        sleep(since);
+    }
+}
+
 /// Waits until `look` finds a value, and returns the value.
 ///
 /// # Panics

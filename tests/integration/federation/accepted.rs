@@ -131,7 +131,7 @@ fn creation_is_recorded_and_the_token_nowhere() {
 
     let secrets = [token.rsplit('.').next().unwrap(), token.split('.').nth(1).unwrap(), &key];
     // All but the admin socket.
-    for file in crate::house::files(world.gateway.dir.path()).into_iter().filter(|file| file.is_file()) {
+    for file in crate::support::files::files(world.gateway.dir.path()).into_iter().filter(|file| file.is_file()) {
         let content = std::fs::read(&file).unwrap();
         let has = |secret: &str| content.windows(secret.len()).any(|window| window == secret.as_bytes());
         assert!(!secrets.into_iter().any(has), "{}", file.display());

@@ -1,4 +1,4 @@
-//! The commands of README.md and of the pages in `docs/`, run as they stand there. `integration/docs_blocks.rs` has the
+//! The commands of README.md and of the pages in `docs/`, run as they stand there. `tests/pages/blocks.rs` has the
 //! table of all blocks.
 
 mod commands;

@@ -3,7 +3,7 @@
 use std::ffi::OsStr;
 use std::path::Path;
 
-use super::files;
+use crate::support::files::files;
 
 /// Longest line, in characters.
 const COLUMNS: usize = 120;

@@ -6,7 +6,7 @@ use std::path::Path;
 use syn::visit::{self, Visit};
 
 use super::columns::CODE;
-use super::rust_files;
+use crate::support::files::rust_files;
 
 /// Words that a comment does not begin with: it names its thing, or says what the thing does.
 const RIDDLES: [&str; 7] = ["What", "Who", "Whoever", "How", "Whether", "Why", "Where"];

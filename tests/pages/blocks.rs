@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use crate::house::rust_files;
+use crate::support::files::rust_files;
 use crate::support::page::{Block, blocks};
 
 /// Languages whose blocks are all checked by one test.
@@ -30,9 +30,9 @@ use Check::{By, Not};
 /// The other blocks, by the names that [`Block::name`] gives them.
 const BLOCKS: &[(&str, Check)] = &[
     // Installation and first steps.
-    ("cargo run --release -- demo", By("demo_output_can_be_pasted_and_works")),
+    ("cargo run -- demo", By("demo_output_can_be_pasted_and_works")),
     (
-        "cargo run --release -- demo --upstream h",
+        "cargo run -- demo --upstream http://127.",
         By("demo_in_front_of_another_server_prints_a_key_and_a_command_that_works"),
     ),
     ("keygate demo --fleet", By("fleet_demo_numbers_agree_with_the_journals_that_it_leaves")),

@@ -3,8 +3,8 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use crate::docs::pages;
-use crate::house::files;
+use crate::links::pages;
+use crate::support::files::files;
 
 /// Words of a sentence, on the average of a page.
 const SENTENCE_WORDS: f64 = 15.0;

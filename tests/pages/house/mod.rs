@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 
 use syn::visit::{self, Visit};
 
+use crate::support::files::rust_files;
+
 /// Lines of a file before its tests.
 const FILE_LINES: usize = 300;
 /// Lines of a file of tests.
@@ -110,25 +112,4 @@ fn is_on_data_path(file: &Path) -> bool {
 /// The files of the gateway and of all crates.
 fn product_files() -> Vec<PathBuf> {
     [rust_files(Path::new("src")), rust_files(Path::new("crates"))].concat()
-}
-
-/// The files of Rust in a folder and in those in it.
-pub fn rust_files(folder: &Path) -> Vec<PathBuf> {
-    let mut found = files(folder);
-    found.retain(|path| path.extension().is_some_and(|extension| extension == "rs"));
-    found
-}
-
-/// The files of a folder and of those in it; none when there is no such folder.
-pub fn files(folder: &Path) -> Vec<PathBuf> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(folder).into_iter().flatten() {
-        let path = entry.unwrap().path();
-        if !path.is_dir() {
-            found.push(path);
-        } else if !path.ends_with("node_modules") {
-            found.extend(files(&path));
-        }
-    }
-    found
 }
