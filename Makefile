@@ -1,19 +1,19 @@
 # `make test` installs the prerequisites of the tests and runs all of them. `make check` runs what the continuous
-# integration runs. `make dist` builds the binaries that are deployed, into target/dist.
+# integration runs.
 
-.PHONY: setup test test-integration test-others strict soak lint doc deny dist bench peers pingora cost bench-peers fleet cost-check cost-baseline size fuzz screenshots check release release-test release-check
+.PHONY: setup test test-integration test-others strict soak lint doc deny bench peers pingora cost bench-peers fleet cost-check cost-baseline size fuzz screenshots check release release-test release-check
 
 setup:
 	@sh deploy/setup.sh
 
 # Most tests wait for servers and for time rather than for a processor: more of them than cores run side by side.
-export RUST_TEST_THREADS ?= 6
+export RUST_TEST_THREADS ?= 4
 
 # The tools of the tests are fetched while the tests are built: one waits for the network, the other for the processor.
 test:
 	@sh deploy/setup.sh packages
 	@sh deploy/setup.sh tools & tools=$$!; \
-	  cargo test --locked --all-targets --no-run; built=$$?; \
+	  cargo test --locked --lib --bins --tests --bench fleet --no-run; built=$$?; \
 	  wait $$tools && exit $$built
 	$(MAKE) --no-print-directory --keep-going --jobs=2 test-integration test-others
 	cargo test --locked --doc
@@ -21,10 +21,10 @@ test:
 # Two test programs run side by side. Of the integration tests more run at a time than there are cores on a small machine:
 # most of them wait for servers and for time.
 test-integration:
-	sh deploy/run_tests.sh 2400 cargo test --locked --test integration -- --test-threads 8
+	sh deploy/run_tests.sh 2400 cargo test --locked --test integration -- --test-threads 6
 
 test-others:
-	sh deploy/run_tests.sh 2400 cargo test --locked --lib --bins --benches --test browser --test fuzz --test process
+	sh deploy/run_tests.sh 2400 cargo test --locked --lib --bins --bench fleet --test browser --test fuzz --test pages --test process
 
 # Asserts times as well: on an idle machine only, so the continuous integration does not run it.
 strict: setup
@@ -54,7 +54,7 @@ soak: setup
 	KEYGATE_SOAK_MINUTES=$(SOAK_MINUTES) cargo test --locked --profile $(SOAK_PROFILE) --test process soak:: -- --ignored --nocapture
 
 # The profile of deployments, for what is found in half an hour; `dev` builds faster.
-SOAK_PROFILE ?= dist
+SOAK_PROFILE ?= release
 
 lint:
 	cargo fmt --all --check
@@ -66,13 +66,9 @@ doc:
 deny:
 	sh deploy/deny.sh
 
-# The profile of deployments: slower to build than `--release`, faster to run.
-dist:
-	cargo build --locked --profile dist --bins
-
-# Static programs, archive, Debian package, SBOM and checksums, in target/artifacts. PROFILE=release builds
+# Static programs, archive, Debian package, SBOM and checksums, in target/artifacts. PROFILE=dev builds
 # faster, to try the packaging.
-PROFILE ?= dist
+PROFILE ?= release
 release:
 	@sh deploy/setup.sh release
 	PROFILE=$(PROFILE) sh deploy/release.sh
@@ -85,7 +81,7 @@ release-test:
 release-check:
 	PROFILE=$(PROFILE) sh deploy/release_check.sh target/artifacts
 
-# The bench profile has the same settings as `dist`.
+# The bench profile has the settings of the release.
 bench:
 	cargo bench --locked
 
@@ -113,11 +109,13 @@ COUNTED = $(foreach package,keygate $(addprefix keygate-,$(notdir $(wildcard cra
   --config profile.dev.package.$(package).$(setting)))
 
 # Fails when a request costs more than benches/cost/baseline.json says.
-cost-check: setup
+cost-check:
+	@sh deploy/setup.sh packages
 	cargo test --locked $(COUNTED) --bench cost -- --baseline
 
 # Writes that file, after a change that is meant to cost more, or that costs less.
-cost-baseline: setup
+cost-baseline:
+	@sh deploy/setup.sh packages
 	cargo test --locked $(COUNTED) --bench cost -- --baseline --write
 
 # Lines of code by room: a figure to watch, which fails nothing.

@@ -9,7 +9,7 @@ cd "$(dirname "$0")/.."
 source=$(pwd -P)
 mkdir -p "${1:-target/artifacts}"
 out=$(cd "${1:-target/artifacts}" && pwd -P)
-profile=${PROFILE:-dist}
+profile=${PROFILE:-release}
 host=$(rustc -vV | sed -n 's/^host: //p')
 cargo_home=${CARGO_HOME:-$HOME/.cargo}
 SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git log -1 --format=%ct)}

@@ -22,7 +22,7 @@ struct Demo {
 impl Demo {
     /// Starts the demo as the README says, and reads its output.
     fn start(listen: SocketAddr, dir: &Path) -> Self {
-        Self::start_with(listen, dir, &arguments(&block("cargo run --release -- demo")))
+        Self::start_with(listen, dir, &arguments(&block("cargo run -- demo")))
     }
 
     /// The same, with these arguments.
@@ -118,7 +118,7 @@ fn demo_in_front_of_another_server_prints_a_key_and_a_command_that_works() {
     let listen = free_address();
     let dir = outer.path().join("demo");
     let url = format!("http://{}/", upstream.address);
-    let command = block("cargo run --release -- demo --upstream h");
+    let command = block("cargo run -- demo --upstream http://127.");
     assert!(command.contains("http://127.0.0.1:3000"), "{command}");
     let arguments = arguments(&command.replace("http://127.0.0.1:3000", &url));
     let demo = Demo::start_with(listen, &dir, &arguments);

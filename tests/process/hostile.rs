@@ -1,6 +1,6 @@
 //! Gateway under attack: its memory, and the latency of an honest client meanwhile.
 //!
-//! To print the figures: `cargo test --profile dist --test process -- --nocapture --test-threads 1 hostile`.
+//! To print the figures: `cargo test --release --test process -- --nocapture --test-threads 1 hostile`.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};

@@ -1,6 +1,6 @@
 //! Memory of idle connections: many of them come at once, have one request each, and stay.
 //!
-//! To print the figures: `cargo test --profile dist --test process -- --nocapture --test-threads 1 idle`.
+//! To print the figures: `cargo test --release --test process -- --nocapture --test-threads 1 idle`.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
