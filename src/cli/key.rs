@@ -8,9 +8,8 @@ use serde_json::json;
 
 use super::installation::Installation;
 use super::key_generate::{GenerateArgs, GivenSecret};
-use super::key_id::KeyIdParser;
 use super::key_policy::{self, DisableArgs, PolicyFlags, SetArgs};
-use super::key_target::{KeyTarget, TargetArgs, read_key};
+use super::key_target::{KeyTarget, KeyTargetParser, TargetArgs, read_key};
 use super::show::{self, Format};
 use super::{CliError, RemoteCommand, control, list, output};
 use ::control::admin::{Operation, Reply};
@@ -57,8 +56,8 @@ pub(super) enum Command {
     /// Show a key
     Show {
         /// Key id: the nine characters after sk_live_
-        #[arg(value_parser = KeyIdParser)]
-        key_id: KeyId,
+        #[arg(value_name = "KEY_ID", value_parser = KeyTargetParser)]
+        key: KeyTarget,
     },
     /// Revoke a key: it is refused from the next request on; cannot be undone
     Revoke {
@@ -75,8 +74,8 @@ pub(super) enum Command {
     /// Replace the secret of a key, and print the new key once; id, limits and history stay
     Rotate {
         /// Key id: the nine characters after sk_live_
-        #[arg(value_parser = KeyIdParser)]
-        key_id: KeyId,
+        #[arg(value_name = "KEY_ID", value_parser = KeyTargetParser)]
+        key: KeyTarget,
         /// Time for which the old secret stays valid, such as 1h; default: none
         #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
         overlap: Option<Duration>,
@@ -87,8 +86,8 @@ pub(super) enum Command {
     /// Set the limits of a key; without options, show them
     Limits {
         /// Key id: the nine characters after sk_live_
-        #[arg(value_parser = KeyIdParser)]
-        key_id: KeyId,
+        #[arg(value_name = "KEY_ID", value_parser = KeyTargetParser)]
+        key: KeyTarget,
         #[command(flatten)]
         limits: NewLimits,
         /// Use the configured limits again
@@ -175,7 +174,7 @@ impl RemoteCommand<Command> {
     pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
         match self.command {
             Command::Digest => print_digest(self.format),
-            Command::Show { key_id } => show_key(installation, KeyTarget::Id(key_id), self.format),
+            Command::Show { key } => show_key(installation, key, self.format),
             Command::Find { target } => show_key(installation, target.read()?, self.format),
             Command::Generate(args) => args.run(self.format),
             Command::Create { owner: Owner { org, user }, policy, secret: GivenSecret { id, sha256 }, name } => {
@@ -199,7 +198,31 @@ impl RemoteCommand<Command> {
             Command::List { org: None, filter } => {
                 list::print_keys_of_all_orgs(installation, &filter.query(), self.format)
             }
-            command => list::print(installation, operation(command), self.format),
+            Command::Rotate { key, overlap, sha256 } => {
+                let rotate = |key| Operation::RotateKey { key, overlap, sha256 };
+                key_policy::perform_on(installation, key, rotate, self.format)
+            }
+            Command::Limits { key, limits, default } => {
+                key_policy::perform_on(installation, key, |key| limits.operation(key, default), self.format)
+            }
+            Command::Import { owner: Owner { org, user }, sha256, name } => {
+                let policy = Box::default();
+                let operation =
+                    Operation::ImportKey { org, user, sha256, id: None, name, limits: None, policy, disabled: false };
+                list::print(installation, operation, self.format)
+            }
+        }
+    }
+}
+
+impl NewLimits {
+    fn operation(self, key: KeyId, default: bool) -> Operation {
+        match self {
+            _ if default => Operation::LimitKey { key, limits: None },
+            Self { requests: None, per: None, burst: None } => Operation::ShowKey { key },
+            Self { requests, per, burst } => {
+                Operation::LimitKey { key, limits: Some(management::LimitUpdate { requests, per, burst }) }
+            }
         }
     }
 }
@@ -258,31 +281,4 @@ fn show_key(installation: &Installation, target: KeyTarget, format: Format) -> R
         Ok((key, attempt))
     })?;
     Ok(show::key(&key, attempt.as_ref(), format)?)
-}
-
-fn operation(command: Command) -> Operation {
-    match command {
-        Command::Rotate { key_id, overlap, sha256 } => Operation::RotateKey { key: key_id, overlap, sha256 },
-        Command::Limits { key_id, default: true, .. } => Operation::LimitKey { key: key_id, limits: None },
-        Command::Limits { key_id, limits: NewLimits { requests: None, per: None, burst: None }, .. } => {
-            Operation::ShowKey { key: key_id }
-        }
-        Command::Limits { key_id, limits: NewLimits { requests, per, burst }, .. } => {
-            Operation::LimitKey { key: key_id, limits: Some(management::LimitUpdate { requests, per, burst }) }
-        }
-        Command::Import { owner: Owner { org, user }, sha256, name } => {
-            let policy = Box::default();
-            Operation::ImportKey { org, user, sha256, id: None, name, limits: None, policy, disabled: false }
-        }
-        Command::Create { .. }
-        | Command::Generate(_)
-        | Command::Set(_)
-        | Command::Disable(_)
-        | Command::Enable { .. }
-        | Command::Digest
-        | Command::List { .. }
-        | Command::Show { .. }
-        | Command::Find { .. }
-        | Command::Revoke { .. } => unreachable!("performed before"),
-    }
 }

@@ -7,8 +7,7 @@ use clap::ValueEnum;
 
 use super::expiry::parse_expiry;
 use super::installation::Installation;
-use super::key_id::KeyIdParser;
-use super::key_target::{KeyTarget, TargetArgs};
+use super::key_target::{KeyTarget, KeyTargetParser, TargetArgs};
 use super::show::{self, Format};
 use super::{CliError, ExitStatus, control};
 use ::control::admin::Operation;
@@ -42,8 +41,8 @@ pub(super) struct PolicyFlags {
 #[derive(Debug, clap::Args)]
 pub(super) struct SetArgs {
     /// Key id: the nine characters after sk_live_
-    #[arg(value_parser = KeyIdParser)]
-    key_id: KeyId,
+    #[arg(value_name = "KEY_ID", value_parser = KeyTargetParser)]
+    key: KeyTarget,
     #[command(flatten)]
     flags: PolicyFlags,
     /// Remove a tag; may be repeated
@@ -105,8 +104,7 @@ impl SetArgs {
             let flags = "--permission, --expires, --network, --concurrent, --tag, --no-tag or --clear";
             return Err(usage(format!("nothing to set: give {flags}; `keygate key show` shows what holds")));
         }
-        let operation = Operation::SetKey { key: self.key_id, policy: Box::new(policy) };
-        Ok(show::reply(control::perform(installation, &operation)?, format)?)
+        perform_on(installation, self.key, |key| Operation::SetKey { key, policy: Box::new(policy) }, format)
     }
 }
 

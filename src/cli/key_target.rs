@@ -8,12 +8,14 @@ use clap::builder::TypedValueParser;
 use clap::error::ErrorKind;
 use zeroize::Zeroizing;
 
-use super::control::Server;
+use super::control::{KeyActivities, Server};
 use super::key_id::find_key_id;
 use super::{CliError, ExitStatus, output};
 use ::control::admin::{Operation, Reply};
+use ::control::management::KeyQuery;
 use domain::key::{KeyDigest, KeyId};
 use domain::management_token;
+use domain::secret::Secret;
 
 /// Bytes of a key to read, at most: far longer than any header that carries one.
 const MAX_KEY: usize = 16 << 10;
@@ -23,6 +25,8 @@ const IS_TOKEN: &str = "this is a management token, not an API key: it has no ke
 
 const NOT_FOUND: &str = "no key has or had this secret or SHA-256; if the key was cut off, give its id: the nine \
                          characters that follow sk_live_";
+
+const IS_NAME: &str = "this is the name of keys, and no id; give the id";
 
 /// The key that a command is about.
 #[derive(Debug, clap::Args)]
@@ -35,16 +39,19 @@ pub(super) struct TargetArgs {
     stdin: bool,
 }
 
-/// A key by what is known of it. The key itself is not kept.
-#[derive(Clone, Copy, Debug)]
+/// A key by what is known of it. A whole key of keygate's own format is not kept.
+#[derive(Clone, Debug)]
 pub(super) enum KeyTarget {
     Id(KeyId),
     /// The SHA-256 of a whole key, and the id in it when it is of keygate's own format.
     Digest(KeyDigest, Option<KeyId>),
+    /// The SHA-256 of a text that may be a whole key of another format, and the text, which may be the name of a key.
+    Text(KeyDigest, Secret),
 }
 
+/// Parses a key id, a whole key, or its SHA-256. Unlike those of clap, its errors do not repeat the argument.
 #[derive(Clone, Copy, Debug)]
-struct KeyTargetParser;
+pub(super) struct KeyTargetParser;
 
 impl TypedValueParser for KeyTargetParser {
     type Value = KeyTarget;
@@ -67,8 +74,8 @@ impl TypedValueParser for KeyTargetParser {
 impl TargetArgs {
     /// The key that was named.
     pub(super) fn read(&self) -> Result<KeyTarget, CliError> {
-        match self.target {
-            Some(target) => Ok(target),
+        match &self.target {
+            Some(target) => Ok(target.clone()),
             None => KeyTarget::parse(&read_key()?).ok_or_else(|| unreachable!("an empty input was refused")),
         }
     }
@@ -89,14 +96,19 @@ impl KeyTarget {
         if let Some(id) = text.filter(|text| domain::key::parse(text.as_bytes()).is_none()).and_then(find_key_id) {
             return Some(Self::Id(id));
         }
-        Some(Self::Digest(KeyDigest::of(trimmed), domain::key::parse(trimmed)))
+        let digest = KeyDigest::of(trimmed);
+        Some(match (domain::key::parse(trimmed), text) {
+            (None, Some(text)) => Self::Text(digest, Secret::new(text.to_owned())),
+            (id, _) => Self::Digest(digest, id),
+        })
     }
 
     /// The id of the key; a key of another format is found by its digest.
     pub(super) async fn resolve(self, server: &mut Server<'_>) -> Result<KeyId, CliError> {
-        let (digest, id_in_key) = match self {
+        let (digest, id_in_key, text) = match self {
             Self::Id(id) => return Ok(id),
-            Self::Digest(digest, id) => (digest.to_hex(), id),
+            Self::Digest(digest, id) => (digest.to_hex(), id, None),
+            Self::Text(digest, text) => (digest.to_hex(), None, Some(text)),
         };
         let Reply::FoundKeys { found } = server.perform(&Operation::FindKeys { sha256: vec![digest] }).await? else {
             return Err(anyhow!("the gateway answered something else").into());
@@ -104,11 +116,46 @@ impl KeyTarget {
         if let Some(id) = found.into_values().next() {
             return Ok(id);
         }
-        let none = || CliError::new(ExitStatus::Failed, anyhow!(NOT_FOUND));
-        let id = id_in_key.ok_or_else(none)?;
+        let Some(id) = id_in_key else {
+            let named = match text {
+                Some(name) => keys_named(server, &name).await?,
+                None => Vec::new(),
+            };
+            let error = if named.is_empty() { anyhow!(NOT_FOUND) } else { anyhow!("{IS_NAME}: {}", named.join(", ")) };
+            return Err(CliError::new(ExitStatus::Failed, error));
+        };
         output::note(format_args!("this secret is not one of key {id}, which its text names"));
         Ok(id)
     }
+}
+
+/// The ids of the keys with this name, in all organizations, with their owners. None at a gateway elsewhere: the text
+/// may be a key after all, and its log would have it in the address of a request.
+async fn keys_named(server: &mut Server<'_>, name: &Secret) -> Result<Vec<String>, CliError> {
+    if matches!(server, Server::Remote(_)) {
+        return Ok(Vec::new());
+    }
+    let mut orgs = Vec::new();
+    let collect = |reply, _: &KeyActivities| {
+        if let Reply::Orgs(page) = reply {
+            orgs.extend(page.items);
+        }
+        Ok(())
+    };
+    server.for_each_page(Operation::list_orgs(), collect).await?;
+    let mut found = Vec::new();
+    for org in orgs {
+        let query = KeyQuery { name: name.expose().to_owned(), ..KeyQuery::default() };
+        let collect = |reply, _: &KeyActivities| {
+            if let Reply::Keys(page) = reply {
+                let named = page.items.iter().filter(|key| key.name == name.expose());
+                found.extend(named.map(|key| format!("{} of {} in {}", key.id, key.email, org.name)));
+            }
+            Ok(())
+        };
+        server.for_each_page(Operation::query_keys(org.id.to_string(), query), collect).await?;
+    }
+    Ok(found)
 }
 
 /// Reads a key from standard input, without white space around it: a line that was piped has an end.
@@ -149,6 +196,9 @@ mod tests {
         }
         let Some(KeyTarget::Digest(digest, None)) = KeyTarget::parse(b"old-1\xff\n") else { panic!("no digest") };
         assert_eq!(digest, KeyDigest::of(b"old-1\xff"));
+        let Some(text) = KeyTarget::parse(b"old-2\n") else { panic!("no text") };
+        assert!(!format!("{text:?}").contains("old-2"), "it may be a whole key");
+        assert!(matches!(text, KeyTarget::Text(digest, _) if digest == KeyDigest::of(b"old-2")));
         assert!(KeyTarget::parse(b" \n").is_none());
     }
 }

@@ -12,6 +12,7 @@
 use std::borrow::Cow;
 use std::path::PathBuf;
 
+use clap::error::{ContextKind, ContextValue};
 use clap::{CommandFactory as _, Parser, Subcommand};
 
 use domain::key::redact;
@@ -76,6 +77,9 @@ mod error;
 
 pub use error::{CliError, ExitStatus};
 
+/// Heading of the options that say which gateway a command is about.
+const CONNECTION: &str = "Which gateway";
+
 const EXIT_CODES: &str = "\
 Exit codes:
    0  success
@@ -96,10 +100,10 @@ Exit codes:
 pub struct Cli {
     /// Configuration file [default: $KEYGATE_CONFIG, keygate/keygate.yaml, config/keygate.yaml or
     /// /etc/keygate/keygate.yaml]
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", help_heading = CONNECTION)]
     config: Option<PathBuf>,
     /// Admin socket of the running gateway [default: `admin.socket` of the file, which may have errors elsewhere]
-    #[arg(long, global = true, value_name = "PATH")]
+    #[arg(long, global = true, value_name = "PATH", help_heading = CONNECTION)]
     socket: Option<PathBuf>,
     #[command(subcommand)]
     command: Command,
@@ -196,7 +200,8 @@ impl Cli {
     /// Errors do not repeat the secret of an API key that was given in the wrong place: they end up in the logs of
     /// scripts.
     pub fn from_process_args() -> Self {
-        Self::try_parse().unwrap_or_else(|error| {
+        Self::try_parse().unwrap_or_else(|mut error| {
+            suggest_group(&mut error);
             let message = error.render().to_string();
             match redact(message.as_bytes()) {
                 Cow::Borrowed(_) => error.exit(),
@@ -240,6 +245,17 @@ impl Cli {
             Command::Doctor(args) => args.run(installation.file()),
             Command::Docs(docs) => Ok(docs.run(Self::command())?),
         }
+    }
+}
+
+/// Has the error of `keygate revoke` name the commands that it may stand for: `keygate key revoke` and others.
+fn suggest_group(error: &mut clap::Error) {
+    let Some(ContextValue::String(given)) = error.get(ContextKind::InvalidSubcommand) else { return };
+    let cli = Cli::command();
+    let groups = cli.get_subcommands().filter(|group| group.find_subcommand(given).is_some());
+    let named: Vec<String> = groups.map(|group| format!("{} {given}", group.get_name())).collect();
+    if !named.is_empty() {
+        error.insert(ContextKind::SuggestedSubcommand, ContextValue::Strings(named));
     }
 }
 

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use anyhow::{Context as _, anyhow};
 use zeroize::Zeroizing;
 
-use crate::cli::{CliError, ExitStatus, output};
+use crate::cli::{CONNECTION, CliError, ExitStatus, output};
 use domain::management_token;
 use domain::secret::Secret;
 use platform::outbound::{HttpUrl, Server};
@@ -29,19 +29,19 @@ const READ_BY_OTHERS: u32 = 0o004;
 #[derive(Clone, Debug, Default, clap::Args)]
 pub(in crate::cli) struct RemoteArgs {
     /// Management listener of a gateway elsewhere, such as https://keygate.example:9443 [default: $KEYGATE_SERVER]
-    #[arg(long, global = true, value_name = "URL")]
+    #[arg(long, global = true, value_name = "URL", help_heading = CONNECTION)]
     server: Option<String>,
     /// File with a management token, as `keygate token create` prints it [default: $KEYGATE_TOKEN_FILE]
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", help_heading = CONNECTION)]
     token_file: Option<PathBuf>,
     /// Authorities (PEM) that certify the server [default: those of the system]
-    #[arg(long, global = true, value_name = "FILE")]
+    #[arg(long, global = true, value_name = "FILE", help_heading = CONNECTION)]
     ca: Option<PathBuf>,
     /// Certificate of this client (PEM), for a token that requires one
-    #[arg(long, global = true, value_name = "FILE", requires = "client_key")]
+    #[arg(long, global = true, value_name = "FILE", requires = "client_key", help_heading = CONNECTION)]
     client_cert: Option<PathBuf>,
     /// Private key of the certificate (PEM)
-    #[arg(long, global = true, value_name = "FILE", requires = "client_cert")]
+    #[arg(long, global = true, value_name = "FILE", requires = "client_cert", help_heading = CONNECTION)]
     client_key: Option<PathBuf>,
 }
 

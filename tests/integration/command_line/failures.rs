@@ -116,7 +116,8 @@ fn exit_codes_classify_results() {
     assert!(checked.out.ends_with("keygate.yaml: ok\n"), "{checked:?}");
     assert_eq!(installation.run("org show nobody").code, 1);
     assert_eq!(installation.run("org").code, 2);
-    assert_eq!(installation.run("key show sk").code, 2);
+    assert_eq!(installation.run("key show sk").code, 1);
+    assert_eq!(installation.run("audit list --key sk").code, 2);
     let health = installation.run("health");
     assert_eq!(health.code, 69, "{health:?}");
     assert!(health.err.contains("http://127.0.0.1:1/ready cannot be reached: "), "{health:?}");

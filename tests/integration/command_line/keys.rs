@@ -170,7 +170,7 @@ fn whole_key_is_taken_for_its_id_and_never_echoed() {
     // With its last character missing, where no key belongs, and where a name does.
     let torn = &presented[..presented.len() - 1];
     let lines = [
-        (2, format!("key show {torn}")),
+        (1, format!("key show {torn}")),
         (1, format!("key revoke {torn}")),
         (1, format!("key find {torn}")),
         (2, format!("audit list --key {torn}")),
@@ -184,7 +184,7 @@ fn whole_key_is_taken_for_its_id_and_never_echoed() {
         assert!(!refused.err.contains(&secret[..20]) && refused.out.is_empty(), "{refused:?}");
     }
     let refused = installation.run(&format!("key show {torn}")).err;
-    assert!(refused.contains("give the nine characters that follow sk_live_"), "{refused}");
+    assert!(refused.contains("give its id: the nine characters that follow sk_live_"), "{refused}");
 }
 
 #[test]
@@ -244,4 +244,33 @@ fn lists_print_all_their_pages() {
     installation.ok("org create globex");
     assert_eq!(installation.ok("key list --org globex --json").out, "{\"items\":[]}\n");
     assert_eq!(installation.ok("key list --org globex").err, "this organization has no keys yet\n");
+}
+
+#[test]
+fn name_in_the_place_of_an_id_is_answered_with_the_ids() {
+    let installation = Installation::new();
+    let printed = installation.with_key();
+    let id = key::parse(printed.trim().as_bytes()).unwrap();
+    let text = format!("keygate: this is the name of keys, and no id; give the id: {id} of ada@example.com in acme\n");
+    for command in ["key show", "key revoke", "key rotate", "key limits", "key set --concurrent 1", "explain"] {
+        let refused = installation.run(&format!("{command} laptop"));
+        assert_eq!((refused.code, &refused.err), (1, &text), "{command}");
+    }
+    // A part of a name is none.
+    assert!(installation.run("key show lap").err.contains("no key has or had this secret"));
+    assert_eq!(installation.json(&format!("key show {id}"))["key"]["status"], "active");
+}
+
+#[test]
+fn command_without_its_group_is_told_the_groups() {
+    let installation = Installation::new();
+    for (line, tip) in [
+        ("revoke x", "some similar subcommands exist: 'key revoke', 'token revoke'"),
+        ("rotate x", "a similar subcommand exists: 'key rotate'"),
+        ("key suspend x", "some similar subcommands exist: 'org suspend', 'user suspend'"),
+        ("key revok x", "a similar subcommand exists: 'revoke'"),
+    ] {
+        let refused = installation.run(line);
+        assert!(refused.code == 2 && refused.err.contains(tip), "{line}: {}", refused.err);
+    }
 }
