@@ -255,3 +255,26 @@ fn requests_avoid_the_endpoint_with_more_in_flight() {
     release.send(()).unwrap();
     assert_eq!(held.response().status, 200);
 }
+
+#[test]
+fn browser_that_looks_for_a_dashboard_where_there_is_none_gets_a_page() {
+    let upstream = Upstream::start();
+    let gateway = Gateway::start(&upstream);
+    let mut client = Client::connect(gateway.address);
+    let mut ask = |path: &str, key: &str, accept: &str| client.request("GET", path, key, &[("accept", accept)], b"");
+    let browsers = "text/html,application/xhtml+xml,*/*;q=0.8";
+    let page = ask("/settings", "", browsers);
+    assert_eq!((page.status, page.header("content-type")), (401, Some("text/html; charset=utf-8")));
+    assert!(String::from_utf8_lossy(&page.body).contains("has no block <code>session</code>"), "{page:?}");
+    for (path, accept) in [("/settings", "application/json"), ("/settings/x", browsers), ("/", browsers)] {
+        assert_refused(&ask(path, "", accept), 401, "unauthenticated", Some(""));
+    }
+    assert_refused(
+        &ask("/settings", "sk_live_short", browsers),
+        401,
+        "invalid_token",
+        Some(", error=\"invalid_token\""),
+    );
+    // The path is the upstream's, for callers with a key.
+    assert_eq!(ask("/settings", &gateway.key().text, browsers).status, 200);
+}
