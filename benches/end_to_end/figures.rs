@@ -56,6 +56,7 @@ pub(crate) fn measure(scenario: &'static Scenario, job: &Job, size: &Size) -> Fi
     let setup = Setup {
         workers: scenario.workers,
         frontend: scenario.frontend,
+        segment: scenario.segment,
         redis: redis.as_ref().map(Redis::port),
         wrapper: if size.pinned { &pin } else { &[] },
         ..Setup::default()

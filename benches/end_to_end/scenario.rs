@@ -23,6 +23,8 @@ pub(crate) struct Scenario {
     pub(crate) streams: usize,
     /// Requests of each peer in each round: about a second.
     pub(crate) requests: usize,
+    /// Size at which the gateway closes a segment of its journal, and packs it.
+    pub(crate) segment: &'static str,
 }
 
 impl Scenario {
@@ -57,7 +59,12 @@ const LOCAL: Scenario = Scenario {
     connections: 1,
     streams: 1,
     requests: 40_000,
+    segment: "64MiB",
 };
+
+/// Values of those in which segments are closed: two or more in each round.
+const CLOSES: Scenario =
+    Scenario { peers: &[Peer::Keygate, Peer::Haproxy], requests: 80_000, segment: "8MiB", ..LOCAL };
 
 /// Values of those in an open loop.
 const OPEN_LOOP: Scenario = Scenario {
@@ -78,6 +85,8 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     Scenario { name: "two workers, 64 connections", cores: Cores::Two, workers: 2, connections: 64, ..LOCAL },
     Scenario { name: "open loop, half of saturation", open_loop: Some(0.5), ..OPEN_LOOP },
     Scenario { name: "open loop, 80 % of saturation", open_loop: Some(0.8), ..OPEN_LOOP },
+    Scenario { name: "closed segments, one request in flight", ..CLOSES },
+    Scenario { name: "closed segments, 64 connections", cores: Cores::OwnForProxy, connections: 64, ..CLOSES },
     Scenario {
         name: "synced audit, one request in flight",
         peers: &[Peer::KeygateSynced, Peer::Haproxy],

@@ -11,6 +11,9 @@
 mod changes;
 #[path = "../counters/mod.rs"]
 mod counters;
+#[path = "../load/mod.rs"]
+#[allow(dead_code, unused_imports, reason = "the other benchmarks need more of it")]
+mod load;
 #[path = "../../tests/support/ports.rs"]
 #[allow(dead_code, unreachable_pub, reason = "the tests need more of it")]
 mod ports;
@@ -27,6 +30,9 @@ use std::time::{Duration, Instant};
 use directory::StateFile;
 use gateway::Gateway;
 
+/// The route that is asked for.
+const LISTED: &str = "  - { name: queries.list, methods: [GET], path: /api/queries, permission: 'queries:read' }\n";
+
 /// Sizes of a run.
 struct Sizes {
     keys: &'static [usize],
@@ -38,6 +44,8 @@ struct Sizes {
     beginning: Duration,
     /// Rounds of each number of connections, and how long each takes.
     rounds: (usize, Duration),
+    /// Connections with a request in flight each, and the requests of a round.
+    active: (&'static [usize], usize),
 }
 
 fn main() {
@@ -49,6 +57,7 @@ fn main() {
             counted: Some(3_000),
             beginning: Duration::from_secs(10),
             rounds: (10, Duration::from_secs(1)),
+            active: (&[10, 200, 400, 1000, 4000], 40_000),
         }
     } else {
         Sizes {
@@ -58,11 +67,17 @@ fn main() {
             counted: None,
             beginning: Duration::from_millis(20),
             rounds: (1, Duration::from_millis(20)),
+            active: (&[3, 30], 60),
         }
     };
     type Section = (&'static str, fn(&Sizes));
-    let sections: &[Section] =
-        &[("keys", of_keys), ("routes", of_routes), ("endpoints", of_endpoints), ("connections", of_connections)];
+    let sections: &[Section] = &[
+        ("keys", of_keys),
+        ("routes", of_routes),
+        ("endpoints", of_endpoints),
+        ("connections", of_connections),
+        ("active", of_active),
+    ];
     // `-- routes` runs this section alone.
     let chosen = |name: &str| std::env::args().any(|argument| argument == name);
     let all = !sections.iter().any(|(name, _)| chosen(name));
@@ -178,6 +193,48 @@ fn of_connections(sizes: &Sizes) {
     }
 }
 
+/// CPU time of the worker, connects to the upstream and latency by the number of connections, each with a request in
+/// flight all the time. The rounds of all numbers are interleaved; the first one of each only warms up.
+fn of_active(sizes: &Sizes) {
+    let (file, (numbers, requests)) = (StateFile::new(10), sizes.active);
+    let limits = "org: { concurrent: 1000000 }, key: { requests: 1000000000, per: 1s, burst: 1000000000 }";
+    let config = format!(
+        "workers: 1\nlimits: {{ {limits} }}\nhttp: {{ max_connections_per_address: 20000 }}\nroutes:\n{LISTED}"
+    );
+    let gateway = Gateway::start(&file, &config, &[]);
+    let mut rounds = vec![Vec::new(); numbers.len()];
+    for _ in 0..=sizes.rounds.0.min(5) {
+        for (connections, rounds) in numbers.iter().zip(&mut rounds) {
+            rounds.push(active_round(&gateway, &file.keys, *connections, requests));
+        }
+    }
+    for (connections, rounds) in numbers.iter().zip(rounds) {
+        let figures = |of: fn(&[f64; 3]) -> f64| {
+            let mut figures: Vec<f64> = rounds[1..].iter().map(of).collect();
+            figures.sort_by(f64::total_cmp);
+            format!("{:.2} ({:.2} to {:.2})", figures[figures.len() / 2], figures[0], figures[figures.len() - 1])
+        };
+        let (cpu, connects, slow) = (figures(|round| round[0]), figures(|round| round[1]), figures(|round| round[2]));
+        println!("{connections} active: {cpu} µs of the worker, {connects} connects per thousand, p99 {slow} ms");
+    }
+}
+
+/// Microseconds of the worker for each request, connects for a thousand, and the 99th percentile in milliseconds.
+fn active_round(gateway: &Gateway, keys: &[String], connections: usize, requests: usize) -> [f64; 3] {
+    let look = || (gateway.worker_seconds()[0], upstream::accepted());
+    let before = look();
+    let load = load::Load {
+        keys,
+        protocol: load::Protocol::Http1,
+        shape: load::Shape::Small,
+        connections,
+        requests: requests.max(4 * connections),
+    };
+    let times = load.run(gateway.address);
+    let (after, sent) = (look(), load.requests as f64);
+    [(after.0 - before.0) * 1e6 / sent, (after.1 - before.1) as f64 * 1000.0 / sent, times.milliseconds(0.99)]
+}
+
 /// The configuration, but for the addresses and the paths.
 fn config(workers: usize, routes: usize) -> String {
     let mut text =
@@ -187,5 +244,5 @@ fn config(workers: usize, routes: usize) -> String {
         writeln!(text, "  - {{ name: route{number}, methods: [GET], path: '{path}', permission: 'queries:read' }}")
             .unwrap();
     }
-    text + "  - { name: queries.list, methods: [GET], path: /api/queries, permission: 'queries:read' }\n"
+    text + LISTED
 }
