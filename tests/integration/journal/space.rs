@@ -1,7 +1,7 @@
 //! Space on the disk: that of all files of a journal, and of its segments and their indexes for each use.
 
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use domain::identity::OrgId;
@@ -9,8 +9,8 @@ use journal::audit::Settings;
 use tempfile::TempDir;
 
 use super::support::{
-    Caller, END, assert_intact, block_on, index_files, open_journal, remove_index, segment_files, segment_number,
-    settings, wait_until_compressed, wait_until_indexed,
+    Caller, END, all_files, assert_intact, block_on, index_files, open_journal, remove_index, segment_files,
+    segment_number, settings, wait_until_compressed, wait_until_indexed,
 };
 use crate::support::eventually;
 
@@ -20,10 +20,6 @@ const MAX_INDEX: f64 = 8.0;
 fn size(files: &[PathBuf]) -> u64 {
     // One that is removed meanwhile has no size.
     files.iter().map(|path| fs::metadata(path).map_or(0, |file| file.len())).sum()
-}
-
-fn all_files(directory: &Path) -> Vec<PathBuf> {
-    fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect()
 }
 
 /// Callers of a hundred keys in each organization, each with a user of its own.

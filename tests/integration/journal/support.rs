@@ -17,6 +17,8 @@ use journal::audit::{
 use platform::metrics::Metrics;
 use uuid::Uuid;
 
+use crate::support::eventually_by;
+
 pub const END: UseEnd = UseEnd {
     outcome: Outcome::Completed,
     status: Some(200),
@@ -154,12 +156,21 @@ pub fn keep_numbers_plain(settings: &Settings, numbers: Range<u64>) {
     }
 }
 
+pub fn all_files(directory: &Path) -> Vec<PathBuf> {
+    fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path()).collect()
+}
+
+/// Sizes of all files of a journal, which change while it works.
+fn sizes(settings: &Settings) -> Vec<(PathBuf, u64)> {
+    let sized = |path: PathBuf| fs::metadata(&path).ok().map(|file| (path, file.len()));
+    all_files(&settings.path).into_iter().filter_map(sized).collect()
+}
+
 /// Waits until a running gateway has compressed all closed segments.
 pub fn wait_until_compressed(settings: &Settings) {
     let is_plain = |path: &&PathBuf| path.extension().is_some_and(|extension| extension == "jsonl");
-    crate::support::eventually("all closed segments are compressed", || {
-        segment_files(settings).iter().filter(is_plain).count() <= 1
-    });
+    let is_done = || segment_files(settings).iter().filter(is_plain).count() <= 1;
+    eventually_by("all closed segments are compressed", || sizes(settings), is_done);
 }
 
 pub fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -211,8 +222,6 @@ pub fn wait_until_indexed(settings: &Settings) {
     let closed = |settings: &Settings| segment_files(settings).len() - 1;
     let fits = |path: &PathBuf| fs::read(path).is_ok_and(|bytes| bytes.starts_with(b"kgindex"));
     let indexed = |settings: &Settings| index_files(settings).iter().filter(|path| fits(path)).count();
-    // A minute for each: on a busy machine one takes many seconds.
-    for number in 1..=closed(settings) {
-        crate::support::eventually("the next closed segment is indexed", || indexed(settings) >= number);
-    }
+    let is_done = || indexed(settings) >= closed(settings);
+    eventually_by("all closed segments are indexed", || sizes(settings), is_done);
 }

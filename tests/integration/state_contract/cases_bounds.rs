@@ -38,7 +38,7 @@ pub(super) async fn keys_of_a_person_are_bounded_at_once(state: &State) {
     let (fixture, first) = fixture_with_key(state).await;
     revoke(state, &first).await;
     fixture.session_quota_key(state, fixture.user).await;
-    let attempts = join_all((0..300).map(|_| create_as_person(state, &fixture))).await;
+    let attempts = join_all((0..150).map(|_| create_as_person(state, &fixture))).await;
     assert!(attempts.iter().flat_map(Result::as_ref).count() == 100, "revoked and session quota keys do not count");
     for refused in attempts.iter().filter_map(|attempt| attempt.as_ref().err()) {
         assert!(matches!(refused, ChangeError::TooManyKeys(100)), "{refused}");
