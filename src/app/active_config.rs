@@ -190,6 +190,7 @@ impl SharedHandles {
             policies: PolicyCache::default(),
             observer: observe(snapshot.tracer.clone()),
             usage_reads: self.usage_reads.clone(),
+            dashboard_path: self.dashboard.is_none().then_some(config::DASHBOARD_PATH),
         }
     }
 

@@ -7,7 +7,6 @@ use std::rc::Rc;
 use http::Request;
 use hyper::body::Incoming;
 
-use super::no_dashboard;
 use crate::config::ListenerRole;
 use crate::gateway::{Connection, Decisions, Gateway, ResponseFuture, own_observed};
 use control::dashboard::Dashboard;
@@ -56,9 +55,7 @@ impl ListenerRouter {
             return Box::pin(async move { own_observed(tokens.handle(&connection.peer, request).await, observed) });
         }
         let Some(dashboard) = self.dashboard else {
-            let looks_for_it = no_dashboard::is_asked_for(&request);
-            let responding = self.gateway.handle(connection, self.origin, request);
-            return if looks_for_it { no_dashboard::explain(responding) } else { responding };
+            return self.gateway.handle(connection, self.origin, request);
         };
         let is_dashboard_path = dashboard.contains_path(request.uri().path());
         if self.role != ListenerRole::Dashboard && !is_dashboard_path {

@@ -25,7 +25,6 @@ mod worker_pool;
 mod worker;
 mod active_config;
 mod dispatch;
-mod no_dashboard;
 mod control_plane;
 mod fleet;
 mod config_watcher;

@@ -20,7 +20,7 @@ use super::secret_output;
 use super::{CliError, ExitStatus};
 use ::control::admin::OPERATIONS_PATH;
 use ::control::admin::{Operation, Reply};
-use ::control::management::Activity;
+use ::control::management::{Activity, Org};
 use domain::key::KeyId;
 use domain::problem::Problem;
 
@@ -148,6 +148,29 @@ impl<'a> Server<'a> {
             let (Some(next), Some(cursor)) = (next, operation.cursor_mut()) else { return Ok(()) };
             *cursor = Some(cursors.add(next)?);
         }
+    }
+
+    /// Reads all pages of a list; `items` are those of one.
+    pub(super) async fn read_all<T>(
+        &mut self,
+        mut operation: Operation,
+        items: impl Fn(Reply) -> Vec<T>,
+    ) -> Result<Vec<T>, CliError> {
+        let mut all = Vec::new();
+        let mut cursors = Cursors::default();
+        loop {
+            let reply = self.perform(&operation).await?;
+            let next = reply.next_cursor().map(str::to_owned);
+            all.extend(items(reply));
+            let (Some(next), Some(cursor)) = (next, operation.cursor_mut()) else { return Ok(all) };
+            *cursor = Some(cursors.add(next)?);
+        }
+    }
+
+    /// Reads all organizations.
+    pub(super) async fn read_orgs(&mut self) -> Result<Vec<Org>, CliError> {
+        let items = |reply| if let Reply::Orgs(page) = reply { page.items } else { Vec::new() };
+        self.read_all(Operation::list_orgs(), items).await
     }
 
     /// The activity of the keys of a reply.

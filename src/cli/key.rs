@@ -216,9 +216,12 @@ impl RemoteCommand<Command> {
 }
 
 impl NewLimits {
+    /// The change of a key's limits, or a look at them. `default`: the configured ones hold again.
     fn operation(self, key: KeyId, default: bool) -> Operation {
+        if default {
+            return Operation::LimitKey { key, limits: None };
+        }
         match self {
-            _ if default => Operation::LimitKey { key, limits: None },
             Self { requests: None, per: None, burst: None } => Operation::ShowKey { key },
             Self { requests, per, burst } => {
                 Operation::LimitKey { key, limits: Some(management::LimitUpdate { requests, per, burst }) }

@@ -8,7 +8,7 @@ use clap::builder::TypedValueParser;
 use clap::error::ErrorKind;
 use zeroize::Zeroizing;
 
-use super::control::{KeyActivities, Server};
+use super::control::Server;
 use super::key_id::find_key_id;
 use super::{CliError, ExitStatus, output};
 use ::control::admin::{Operation, Reply};
@@ -135,25 +135,14 @@ async fn keys_named(server: &mut Server<'_>, name: &Secret) -> Result<Vec<String
     if matches!(server, Server::Remote(_)) {
         return Ok(Vec::new());
     }
-    let mut orgs = Vec::new();
-    let collect = |reply, _: &KeyActivities| {
-        if let Reply::Orgs(page) = reply {
-            orgs.extend(page.items);
-        }
-        Ok(())
-    };
-    server.for_each_page(Operation::list_orgs(), collect).await?;
     let mut found = Vec::new();
-    for org in orgs {
+    for org in server.read_orgs().await? {
+        // Those whose name has this part.
         let query = KeyQuery { name: name.expose().to_owned(), ..KeyQuery::default() };
-        let collect = |reply, _: &KeyActivities| {
-            if let Reply::Keys(page) = reply {
-                let named = page.items.iter().filter(|key| key.name == name.expose());
-                found.extend(named.map(|key| format!("{} of {} in {}", key.id, key.email, org.name)));
-            }
-            Ok(())
-        };
-        server.for_each_page(Operation::query_keys(org.id.to_string(), query), collect).await?;
+        let items = |reply| if let Reply::Keys(page) = reply { page.items } else { Vec::new() };
+        let keys = server.read_all(Operation::query_keys(org.id.to_string(), query), items).await?;
+        let named = keys.iter().filter(|key| key.name == name.expose());
+        found.extend(named.map(|key| format!("{} of {} in {}", key.id, key.email, org.name)));
     }
     Ok(found)
 }

@@ -64,15 +64,7 @@ fn print_all_orgs(
     mut output: Output,
 ) -> Result<(), CliError> {
     control::with_server(installation, async |server| {
-        let mut orgs = Vec::new();
-        let collect = |reply, _: &KeyActivities| {
-            if let Reply::Orgs(page) = reply {
-                orgs.extend(page.items);
-            }
-            Ok(())
-        };
-        server.for_each_page(Operation::list_orgs(), collect).await?;
-        for org in orgs {
+        for org in server.read_orgs().await? {
             output.org = Some(org.name);
             let operation = operation(org.id.to_string());
             server.for_each_page(operation, |reply, activity| Ok(output.print(reply, activity)?)).await?;

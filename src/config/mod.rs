@@ -51,6 +51,7 @@ mod across_blocks;
 
 pub(crate) use listeners::is_too_wide;
 pub use listeners::{AdminSettings, Listener, ListenerRole, admin_address, admin_socket};
+pub use session::DASHBOARD_PATH;
 pub use source::{ConfigSource, ContentHash};
 pub use upstream::Upstream;
 

@@ -18,7 +18,7 @@ const SECOND: Duration = Duration::from_secs(1);
 const HOUR: Duration = Duration::from_secs(3600);
 const DAY: Duration = Duration::from_secs(24 * 3600);
 /// Default path of the dashboard.
-const PATH: &str = "/settings";
+pub const DASHBOARD_PATH: &str = "/settings";
 /// Default idle time of a session: a lunch break and a bit.
 const IDLE: Duration = HOUR.saturating_mul(2);
 /// Default lifetime of a session: a working day.
@@ -32,7 +32,7 @@ const LIMIT: Quota = Quota { requests: 300, per: Duration::from_secs(60), burst:
 /// Reads the block `session`. No route may be under the dashboard's path.
 pub(super) fn session(section: &mut Section<'_>, routes: &[RouteSettings]) -> Result<Settings, Reported> {
     let origin = section.required("origin", session_origin);
-    let path = section.value_or("path", PATH.to_owned(), path);
+    let path = section.value_or("path", DASHBOARD_PATH.to_owned(), path);
     let api_origin = section.optional("api", any_origin);
     let idle = section.value_or("idle", IDLE, |value| value.duration(SECOND * 10..=30 * DAY));
     let lifetime = section.value_or("lifetime", LIFETIME, |value| value.duration(SECOND * 10..=90 * DAY));

@@ -34,15 +34,6 @@ pub struct OwnBody {
     pub(super) observed: Option<Rc<ObservedRequest>>,
 }
 
-impl GuardedBody {
-    /// Replaces a body that the gateway wrote; false, and nothing is changed, when it is another one.
-    pub fn replace_own(&mut self, text: Bytes) -> bool {
-        let Self::Own(own) = self else { return false };
-        own.body = Full::new(text);
-        true
-    }
-}
-
 type PolledFrame = Option<Result<Frame<Bytes>, ResponseError>>;
 
 impl Body for GuardedBody {

@@ -42,6 +42,7 @@ mod tunnel;
 mod rejection;
 mod early_rejection;
 mod own_response;
+mod no_dashboard;
 mod caller_usage;
 mod usage;
 mod rate_limit;
@@ -125,6 +126,8 @@ pub struct Gateway {
     pub observer: Option<Rc<Observer>>,
     /// Turns to read the usage of callers, shared by all workers.
     pub usage_reads: UsageReads,
+    /// Path of a dashboard by default, where browsers are told that there is none; none where there is one.
+    pub dashboard_path: Option<&'static str>,
 }
 
 /// One worker's access to an upstream.
@@ -198,10 +201,26 @@ impl Gateway {
             match response.body() {
                 GuardedBody::Upstream(_) => arrival.mark(response),
                 GuardedBody::Own(_) | GuardedBody::Call(_) => {
+                    let response = self.explain(response, &arrival, unsent.as_ref());
                     let unread = unsent.map(|request| request.body);
                     Box::pin(own_response::finish(response, arrival, unread)).await
                 }
             }
+        }
+    }
+
+    /// Tells a browser that looks for the dashboard that there is none, where it lacks a credential.
+    fn explain(
+        &self,
+        response: Response<GuardedBody>,
+        arrival: &Arrival,
+        unsent: Option<&Unsent>,
+    ) -> Response<GuardedBody> {
+        match (self.dashboard_path, unsent) {
+            (Some(path), Some(unsent)) if arrival.lacks_credential() => {
+                no_dashboard::explain(path, &unsent.head, response)
+            }
+            _ => response,
         }
     }
 

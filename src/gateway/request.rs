@@ -148,6 +148,11 @@ impl Arrival {
         rejection.response(self.id, self.observed.as_deref())
     }
 
+    /// Returns whether the request was refused because it has no credential.
+    pub(super) fn lacks_credential(&self) -> bool {
+        matches!(self.refusal.get(), Some((Refusal::NoCredential, _)))
+    }
+
     /// Code of the request's refusal; none where it is not refused.
     pub(super) fn refusal_code(&self) -> Option<&'static str> {
         self.refusal.get().map(|(refusal, method)| refusal.answer(method).code)

@@ -20,7 +20,8 @@ const INTERVAL: Duration = Duration::from_millis(50);
 /// Time in which work should be done for each MiB, ten times what compressing one takes: other programs may keep all
 /// cores busy for ever.
 const PATIENCE_PER_MIB: Duration = Duration::from_millis(150);
-/// Bytes up to which work takes less time than a thread may wait here to learn that it is to give up.
+/// Bytes of work that is done in the calling thread: on a full machine a thread of the idle class takes longer to give
+/// up.
 const SMALL: u64 = 1 << 20;
 
 /// Runs work on so many bytes in the idle class, and waits for it. Work that has given up there, with `None`, because

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::document::{Document, OrgSpec};
 use crate::cli::CliError;
-use crate::cli::control::{Cursors, Server};
+use crate::cli::control::Server;
 use ::control::admin::{Operation, Reply};
 use ::control::management::{FederationRule, Key, Org, User};
 use domain::clock::{self, Micros};
@@ -41,15 +41,12 @@ impl Present {
     /// Reads what a file names.
     pub(super) async fn read(server: &mut Server<'_>, document: &Document) -> Result<Self, CliError> {
         let mut present = Self { now: clock::now(), ..Self::default() };
-        let orgs = read_all(server, Operation::list_orgs(), |reply| match reply {
-            Reply::Orgs(page) => page.items,
-            _ => Vec::new(),
-        });
-        let mut orgs: HashMap<String, Org> = orgs.await?.into_iter().map(|org| (org.name.clone(), org)).collect();
+        let orgs = server.read_orgs().await?;
+        let mut orgs: HashMap<String, Org> = orgs.into_iter().map(|org| (org.name.clone(), org)).collect();
         present.looks = orgs.keys().flat_map(|name| names::looks(name).map(|look| (look, name.clone()))).collect();
         for spec in &document.organizations {
             if let Some(org) = orgs.remove(&spec.name) {
-                let users = read_all(server, Operation::list_users(org.id.to_string()), |reply| match reply {
+                let users = server.read_all(Operation::list_users(org.id.to_string()), |reply| match reply {
                     Reply::Users(page) => page.items,
                     _ => Vec::new(),
                 });
@@ -88,22 +85,5 @@ async fn read_rules(server: &mut Server<'_>, spec: &OrgSpec, org: &Org) -> Resul
         return Ok(Vec::new());
     }
     let items = |reply| if let Reply::FederationRules(page) = reply { page.items } else { Vec::new() };
-    read_all(server, Operation::list_rules(org.id.to_string()), items).await
-}
-
-/// Reads all pages of a list.
-async fn read_all<T>(
-    server: &mut Server<'_>,
-    mut operation: Operation,
-    items: impl Fn(Reply) -> Vec<T>,
-) -> Result<Vec<T>, CliError> {
-    let mut all = Vec::new();
-    let mut cursors = Cursors::default();
-    loop {
-        let reply = server.perform(&operation).await?;
-        let next = reply.next_cursor().map(str::to_owned);
-        all.extend(items(reply));
-        let (Some(next), Some(cursor)) = (next, operation.cursor_mut()) else { return Ok(all) };
-        *cursor = Some(cursors.add(next)?);
-    }
+    server.read_all(Operation::list_rules(org.id.to_string()), items).await
 }

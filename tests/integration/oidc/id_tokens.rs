@@ -29,7 +29,7 @@ async fn valid_token_is_accepted() {
 async fn wrong_claims_have_reasons_of_their_own() {
     let hostile = Hostile::start();
     let provider = provider_at(&hostile);
-    let refused: [(&str, Value, &str); 27] = [
+    let refused: [(&str, Value, &str); 28] = [
         ("aud", json!("another client"), "audience"),
         ("aud", json!(["client 1", "another client"]), "audience"),
         ("aud", json!([]), "audience"),
@@ -52,6 +52,7 @@ async fn wrong_claims_have_reasons_of_their_own() {
         ("iat", json!(8_000_000_000_000_i64), "not_yet"),
         ("iat", Value::Null, "malformed"),
         ("nbf", json!(seconds() + 120), "not_yet"),
+        ("nbf", Value::Null, "malformed"),
         ("at_hash", json!("AAAAAAAAAAAAAAAAAAAAAA"), "access_token_hash"),
         ("sub", Value::Null, "malformed"),
         ("sub", json!(""), "subject"),

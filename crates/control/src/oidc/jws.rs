@@ -138,8 +138,8 @@ impl<'a> Token<'a> {
         let verified = match scheme {
             Scheme::Rsa(parameters) => {
                 // Without leading zeros, which some providers write.
-                let number = |name| bytes(name).map(|all| all.into_iter().skip_while(|byte| *byte == 0).collect());
-                let key = RsaPublicKeyComponents::<Vec<u8>> { n: number("n")?, e: number("e")? };
+                let significant = |name| bytes(name).map(|all| all.into_iter().skip_while(|byte| *byte == 0).collect());
+                let key = RsaPublicKeyComponents::<Vec<u8>> { n: significant("n")?, e: significant("e")? };
                 key.verify(parameters, signed, signature)
             }
             Scheme::Curve(kind, curve, verification) => {

@@ -18,7 +18,7 @@ use domain::secret::Secret;
 pub(super) const CLOCK_LEEWAY: Duration = Duration::from_secs(60);
 /// The longest subject, in bytes (OpenID Connect Core 1.0, section 2).
 const MAX_SUBJECT: usize = 255;
-/// Latest time that is one, in seconds: in the year 262142.
+/// Bound of all times, in seconds: the year 262142. A time beyond it is malformed.
 const MAX_TIME: f64 = 8.21e12;
 
 /// Values that a token is verified against.
@@ -52,7 +52,7 @@ impl JwtVerifier<'_> {
         let claims = &token.claims;
         let issuer = required_text(claims, "iss")?;
         let subject = required_text(claims, "sub")?;
-        let (expiry, issued) = (required_time(claims, "exp")?, required_time(claims, "iat")?);
+        let (expiry, issued) = (time_claim(claims, "exp")?, time_claim(claims, "iat")?);
         if issuer != self.issuer {
             return Err(Error::TokenIssuer);
         }
@@ -63,7 +63,7 @@ impl JwtVerifier<'_> {
         if expiry <= earliest {
             return Err(Error::Expired);
         }
-        if issued > latest || time(claims, "nbf")?.is_some_and(|begins| begins > latest) {
+        if issued > latest || claims.contains_key("nbf") && time_claim(claims, "nbf")? > latest {
             return Err(Error::NotYetValid);
         }
         if subject.is_empty() || subject.len() > MAX_SUBJECT {
@@ -91,7 +91,7 @@ impl JwtVerifier<'_> {
 }
 
 /// A claim that is text, if it is there.
-pub(super) fn text<'c>(claims: &'c Map<String, Value>, name: &str) -> Result<Option<&'c str>, Error> {
+pub(super) fn text_claim<'c>(claims: &'c Map<String, Value>, name: &str) -> Result<Option<&'c str>, Error> {
     match claims.get(name) {
         None | Some(Value::Null) => Ok(None),
         Some(value) => value.as_str().map(Some).ok_or(Error::Malformed),
@@ -99,19 +99,13 @@ pub(super) fn text<'c>(claims: &'c Map<String, Value>, name: &str) -> Result<Opt
 }
 
 fn required_text<'c>(claims: &'c Map<String, Value>, name: &str) -> Result<&'c str, Error> {
-    text(claims, name)?.ok_or(Error::Malformed)
+    text_claim(claims, name)?.ok_or(Error::Malformed)
 }
 
-/// A time in seconds (`NumericDate`, RFC 7519, section 2), if it is there.
-fn time(claims: &Map<String, Value>, name: &str) -> Result<Option<f64>, Error> {
-    match claims.get(name) {
-        None | Some(Value::Null) => Ok(None),
-        Some(value) => value.as_f64().filter(|time| time.abs() < MAX_TIME).map(Some).ok_or(Error::Malformed),
-    }
-}
-
-fn required_time(claims: &Map<String, Value>, name: &str) -> Result<f64, Error> {
-    time(claims, name)?.ok_or(Error::Malformed)
+/// A time in seconds (`NumericDate`, RFC 7519, section 2).
+fn time_claim(claims: &Map<String, Value>, name: &str) -> Result<f64, Error> {
+    let time = claims.get(name).and_then(Value::as_f64);
+    time.filter(|time| time.abs() < MAX_TIME).ok_or(Error::Malformed)
 }
 
 /// A time in seconds.

@@ -2,7 +2,7 @@
 //!
 //! A closed segment is compressed, and one that is removed is read, in the idle scheduling class ([`idle_class`]): no
 //! request waits for the core. Once more than [`MAX_WAITING`] segments wait, or one for too long, that is done as all
-//! else.
+//! else, and so are small segments.
 //!
 //! It closes a segment that has become too old, compresses, seals and indexes closed segments, and removes what
 //! retention no longer keeps. While writing fails, it tests for free space, so that the gateway becomes ready
