@@ -27,13 +27,14 @@ fn refused(dir: &Path, arguments: &[&str]) -> (i32, String) {
     (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// The commands that `init` has printed, each with the lines that it announces.
+/// The commands that `init` has printed, each with the lines that it announces. The log may say something of this machine
+/// above or below them, such as that its disk is almost full.
 fn commands(printed: &str) -> Vec<(String, Vec<String>)> {
-    let steps = printed.split("\n\n").filter(|part| part.starts_with(|c: char| c.is_ascii_digit()));
+    let steps = printed.split("\n\n").filter(|part| part.get(1..3) == Some(". "));
     steps
         .map(|text| {
             let mut lines = text.lines().skip(1).map(str::to_owned);
-            (lines.next().unwrap(), lines.map(|line| line.strip_prefix("    ").unwrap().to_owned()).collect())
+            (lines.next().unwrap(), lines.map_while(|line| line.strip_prefix("    ").map(str::to_owned)).collect())
         })
         .collect()
 }
