@@ -1,4 +1,4 @@
-//! The words of what people read: short sentences, and *request* where the code says *use*.
+//! The words of what people read: *request* where the code says *use*.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -6,8 +6,6 @@ use std::path::{Path, PathBuf};
 use crate::links::pages;
 use crate::support::files::files;
 
-/// Words of a sentence, on the average of a page.
-const SENTENCE_WORDS: f64 = 15.0;
 /// The list of changes, which has a rhythm of its own.
 const CHANGES: &str = "CHANGELOG.md";
 /// Pages about the code, which says `use`.
@@ -20,50 +18,6 @@ const BEFORE_USE: [&str; 12] =
 const BEFORE_USES: [&str; 12] =
     ["the", "its", "their", "these", "such", "all", "of", "only", "open", "admitted", "refused", "matching"];
 
-/// The number of words of each sentence outside of fenced blocks, tables and headings. A code span is a word, and the
-/// lines before a list or a block end a sentence.
-fn sentences(page: &str) -> Vec<usize> {
-    let mut counts = Vec::new();
-    for part in page.split("```").step_by(2) {
-        let mut paragraph = String::new();
-        for line in part.lines().map(|line| line.trim().trim_start_matches("> ")) {
-            let is_text = !line.starts_with(['|', '<', '#']) && !line.is_empty();
-            if !is_text || is_item(line) {
-                count_words(&std::mem::take(&mut paragraph), &mut counts);
-            }
-            if is_text {
-                paragraph.push_str(line);
-                paragraph.push(' ');
-            }
-        }
-        count_words(&paragraph, &mut counts);
-    }
-    counts
-}
-
-fn is_item(line: &str) -> bool {
-    let after_number = line.trim_start_matches(|c: char| c.is_ascii_digit());
-    line.starts_with("- ")
-        || line.starts_with("* ")
-        || after_number.len() < line.len() && after_number.starts_with(". ")
-}
-
-/// Adds the sentences of a paragraph.
-fn count_words(paragraph: &str, counts: &mut Vec<usize>) {
-    let mut words = 0;
-    let text = without_code(paragraph);
-    for word in text.split_whitespace() {
-        words += usize::from(word.contains(char::is_alphanumeric));
-        let end = word.trim_end_matches([')', '"', '*']);
-        if words > 0 && end.ends_with(['.', '?', '!']) {
-            counts.push(std::mem::take(&mut words));
-        }
-    }
-    if words > 0 {
-        counts.push(words);
-    }
-}
-
 /// The text with a word in place of each code span, and without the targets of links.
 fn without_code(text: &str) -> String {
     let mut out: String =
@@ -73,32 +27,6 @@ fn without_code(text: &str) -> String {
         out.replace_range(at..end, "");
     }
     out
-}
-
-#[test]
-fn sentences_of_a_page_have_fifteen_words_on_average() {
-    let mut all = pages();
-    all.retain(|page| page != Path::new(CHANGES));
-    all.extend(files(Path::new("crates")).into_iter().filter(|path| path.ends_with("README.md")));
-    let mut long = Vec::new();
-    let mut count = 0;
-    for page in all {
-        let sentences = sentences(&fs::read_to_string(&page).unwrap());
-        count += sentences.len();
-        let average = sentences.iter().sum::<usize>() as f64 / sentences.len() as f64;
-        if average > SENTENCE_WORDS {
-            long.push(format!("{}: {average:.1} words in each of {} sentences", page.display(), sentences.len()));
-        }
-    }
-    assert!(count > 2000, "only {count} sentences were found");
-    assert!(long.is_empty(), "{}", long.join("\n"));
-}
-
-#[test]
-fn sentence_ends_at_its_stop_and_before_a_list() {
-    let page = "# A heading\n\nTwo words. Is `this one` three?\n> A quoted\n> line.\n\nA list:\n- one (of two).\n\n\
-                | no | row |\n\n```\nno block.\n```\nThe [end](of/a.md).\n";
-    assert_eq!(sentences(page), [2, 3, 3, 2, 3, 2]);
 }
 
 /// The noun `use` of the code, and open things without a name.
