@@ -109,6 +109,14 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         ..LOCAL
     },
     Scenario {
+        name: "TLS 1.3, a new connection for each request",
+        peers: &[Peer::Keygate, Peer::Hyper, Peer::Haproxy],
+        frontend: Frontend::Tls,
+        shape: Shape::NewConnections,
+        requests: 2_000,
+        ..LOCAL
+    },
+    Scenario {
         name: "HTTP/2, 16 connections with 8 requests each",
         peers: &[Peer::Keygate, Peer::Hyper, Peer::Haproxy, Peer::NginxPure],
         reference: Peer::NginxPure,

@@ -11,11 +11,15 @@
 //!   nothing is read while it is parked. The event loop remembers what comes in between.
 //! - Time-outs and drain are those of any connection that waits for a request.
 //! - A busy connection pays one firing of its timer in each [`SILENCE`].
+//!
+//! A client that disconnects while its exchange goes on is noticed at once, and the exchange is dropped: what it has
+//! sent ahead hides nothing. The driver looks, and not the HTTP library: that would read, into a buffer that it
+//! allocates for each request, since the head that was split off the former one still lives.
 
 use std::future::{Future, poll_fn};
 use std::ops::ControlFlow;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::BytesMut;
@@ -29,7 +33,7 @@ use crate::transport::activity::Phase;
 use crate::transport::drain::{DrainStage, Registration};
 use crate::transport::serving::{ConnectionService, ServeOptions, log_end};
 use crate::transport::settings::Settings;
-use crate::transport::stream::{SharedStream, poll_readable};
+use crate::transport::stream::{DisconnectWatch, SharedStream, poll_readable, watch_disconnect};
 use crate::transport::upgrade::{UpgradeHook, UpgradeSlot};
 use crate::transport::watchdog::{Expired, Watchdog};
 use platform::byte_stream::InspectedStream;
@@ -63,6 +67,8 @@ pub(super) struct Driver<'c> {
     pub(super) options: &'c ServeOptions,
     pub(super) upgrade_slot: &'c UpgradeSlot,
     pub(super) watchdog: Watchdog,
+    /// Watch for the client's disconnect; none unless it has sent something that is not read before the exchange ends.
+    pub(super) disconnect: Option<DisconnectWatch>,
 }
 
 /// End of a connection.
@@ -164,6 +170,10 @@ impl Driver<'_> {
                 is_shut_down = true;
                 shut_down(connection.as_mut());
             }
+            if self.poll_disconnect(cx).is_ready() {
+                tracing::debug!("a client disconnected before it had its response");
+                return Poll::Ready(Pause::Ended);
+            }
             if stage == DrainStage::Closing {
                 self.watchdog.shorten_timeouts(&self.state.activity);
             }
@@ -176,6 +186,22 @@ impl Driver<'_> {
             }
         })
         .await
+    }
+
+    /// Completes when the client has disconnected while its exchange goes on, whatever bytes of it were not read.
+    fn poll_disconnect(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if !self.state.is_reading_paused() {
+            self.disconnect = None;
+            return Poll::Pending;
+        }
+        if self.disconnect.is_none() {
+            // The end of a connection makes it readable, too.
+            ready!(poll_readable(self.stream, cx));
+            self.disconnect = watch_disconnect(self.stream)
+                .inspect_err(|error| tracing::debug!(%error, "a client that has sent requests ahead is not watched"))
+                .ok();
+        }
+        self.disconnect.as_mut().map_or(Poll::Pending, |watch| watch.as_mut().poll(cx))
     }
 
     /// Completes when the connection is to be parked. It has been served since `started`.
@@ -193,8 +219,8 @@ impl Driver<'_> {
 
 fn builder(settings: &Settings) -> http1::Builder {
     let mut builder = http1::Builder::new();
-    // For bodies. Heads are bounded by the gate, which passes whole ones.
-    builder.half_close(false).max_buf_size(MAX_BUFFER.max(settings.max_head + READ_AHEAD));
+    // The driver looks for a disconnect. The bound is for bodies: the gate bounds heads, and passes whole ones.
+    builder.half_close(true).max_buf_size(MAX_BUFFER.max(settings.max_head + READ_AHEAD));
     // Set even to its default, the limit would make the library allocate.
     if settings.max_fields != FIELDS_ON_STACK {
         builder.max_headers(settings.max_fields);

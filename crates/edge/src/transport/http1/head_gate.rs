@@ -4,8 +4,7 @@
 //!   has ended. So the library reads nothing that another server could read differently, and every refusal is answered
 //!   in the caller's words, after all responses that were due before.
 //! - A head that arrives whole, as nearly all do, is checked in the library's own buffer and not copied.
-//! - Bytes behind a request wait until its exchange has ended. A client that disconnects meanwhile is noticed at once:
-//!   what it has sent ahead hides nothing.
+//! - Bytes behind a request wait until its exchange has ended.
 
 use std::io;
 use std::pin::Pin;
@@ -18,7 +17,7 @@ use tokio::io::{AsyncWrite as _, ReadBuf};
 use super::chunked::ChunkedScanner;
 use super::head::{BodyFraming, HeadLimits, HeadScanner};
 use super::state::Http1State;
-use crate::transport::stream::{DisconnectWatch, SharedStream, watch_disconnect};
+use crate::transport::stream::SharedStream;
 use domain::head_fields::CredentialFields;
 use platform::byte_stream::StreamInspector;
 
@@ -52,14 +51,11 @@ pub(super) struct HeadGate {
     /// Bytes that have come and have not gone to the library. The first `released` of them may go.
     held: BytesMut,
     released: usize,
-    /// Watch for the client's disconnect; none unless bytes are held behind an exchange.
-    disconnect: Option<DisconnectWatch>,
 }
 
 impl HeadGate {
     pub(super) fn new(state: Rc<Http1State>, limits: HeadLimits, credentials: CredentialFields) -> Self {
-        let held = BytesMut::new();
-        Self { state, limits, credentials, part: Part::head(), held, released: 0, disconnect: None }
+        Self { state, limits, credentials, part: Part::head(), held: BytesMut::new(), released: 0 }
     }
 
     /// The bytes that have come and have not gone to the library: those behind the request of an upgrade.
@@ -118,7 +114,7 @@ impl HeadGate {
     }
 
     /// Scans the held bytes. Returns what the library is to get if none of them is released and more would not help.
-    fn release_held(&mut self, stream: &SharedStream, cx: &mut Context<'_>) -> Option<Poll<io::Result<()>>> {
+    fn release_held(&mut self, cx: &Context<'_>) -> Option<Poll<io::Result<()>>> {
         // Taken out for the scan, which changes the rest of the gate.
         let held = std::mem::take(&mut self.held);
         self.released = self.scan(&held);
@@ -126,11 +122,11 @@ impl HeadGate {
         if self.released > 0 {
             return None;
         }
-        self.block_reading(stream, cx)
+        self.block_reading(cx)
     }
 
     /// The result of reading when no more bytes are wanted now.
-    fn block_reading(&mut self, stream: &SharedStream, cx: &mut Context<'_>) -> Option<Poll<io::Result<()>>> {
+    fn block_reading(&self, cx: &Context<'_>) -> Option<Poll<io::Result<()>>> {
         match self.part {
             Part::Invalid => Some(Poll::Ready(Err(io::ErrorKind::InvalidData.into()))),
             // To the library the connection has ended: it sends the responses that are due, and closes.
@@ -138,25 +134,10 @@ impl HeadGate {
             // A pipelined request stays unread, so that the client cannot fill our memory.
             Part::Head(_) if !self.state.may_read_head() => {
                 self.state.wait_for_exchange_end(cx);
-                // To the library the connection has ended, as it has without held bytes: it drops the exchange.
-                Some(self.poll_disconnect(stream, cx).map(Ok))
+                Some(Poll::Pending)
             }
             _ => None,
         }
-    }
-
-    /// Completes when the client has disconnected, whatever bytes of it were not read.
-    fn poll_disconnect(&mut self, stream: &SharedStream, cx: &mut Context<'_>) -> Poll<()> {
-        if self.disconnect.is_none() {
-            self.disconnect = watch_disconnect(stream)
-                .inspect_err(|error| tracing::debug!(%error, "a client that has sent requests ahead is not watched"))
-                .ok();
-        }
-        let Some(watch) = &mut self.disconnect else { return Poll::Pending };
-        ready!(watch.as_mut().poll(cx));
-        // It completes once; another one would see the same end.
-        self.disconnect = None;
-        Poll::Ready(())
     }
 
     /// Reads into the library's buffer, leaves there what is released, and holds the rest. Returns the bytes read.
@@ -225,11 +206,10 @@ impl StreamInspector<SharedStream> for HeadGate {
                 return Poll::Ready(Ok(()));
             }
             let read = if self.held.is_empty() {
-                self.disconnect = None;
                 let read = self.read_through(stream, cx, buf);
                 self.state.awaits_head.set(read.is_pending() && matches!(self.part, Part::Head(_)));
                 ready!(read)?
-            } else if let Some(blocked) = self.release_held(stream, cx) {
+            } else if let Some(blocked) = self.release_held(cx) {
                 return blocked;
             } else if self.released > 0 {
                 continue;

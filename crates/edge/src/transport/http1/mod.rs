@@ -72,7 +72,9 @@ pub(super) async fn run(
     let mut parked =
         Some(Parked { io: InspectedStream::new(stream.clone(), gate), service: TrackedService { service, begin } });
     let watchdog = Watchdog::new(settings);
-    let mut driver = Driver { stream: &stream, state: &state, registration, options, upgrade_slot, watchdog };
+    let disconnect = None;
+    let mut driver =
+        Driver { stream: &stream, state: &state, registration, options, upgrade_slot, watchdog, disconnect };
     let expired = match until_reset(&state, pin!(driver.run(&mut parked))).await {
         End::Upgraded(hook, prefix) if !state.is_reset.get() => {
             hook(upgraded(prefix, stream.clone())).await;

@@ -75,6 +75,11 @@ impl Http1State {
         !self.head_passed.get() && self.head_error.get().is_none()
     }
 
+    /// True while an exchange goes on whose request the HTTP library has whole: it reads nothing.
+    pub(super) fn is_reading_paused(&self) -> bool {
+        self.head_passed.get() && !self.has_unread_body.get()
+    }
+
     /// Wakes the task when the next head may be read.
     pub(super) fn wait_for_exchange_end(&self, cx: &Context<'_>) {
         *self.reader.borrow_mut() = Some(cx.waker().clone());
