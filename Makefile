@@ -104,7 +104,7 @@ bench-peers: peers pingora
 
 # The build that is counted is one of its own, for which only the crates of the workspace are compiled again: optimized,
 # with the libraries of the tests' build.
-COUNTED = $(foreach package,keygate $(addprefix keygate-,$(notdir $(wildcard crates/*))),$(foreach setting,opt-level=2 \
+COUNTED = $(foreach package,keygate $(notdir $(wildcard crates/*)),$(foreach setting,opt-level=2 \
   debug=false debug-assertions=false overflow-checks=false incremental=false codegen-units=4,\
   --config profile.dev.package.$(package).$(setting)))
 
