@@ -5,8 +5,10 @@
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
 
 use super::old_process::HandoverServer;
 use super::progress::Progress;
@@ -34,7 +36,7 @@ impl Upgrades {
     /// # Errors
     /// [`UpgradeInProgress`] when another upgrade is in progress.
     pub(crate) fn run(&self, binary: &Path) -> Result<UpgradeReport, UpgradeInProgress> {
-        let _turn = self.turn.try_lock().map_err(|_| UpgradeInProgress)?;
+        let _turn = self.turn.try_lock().ok_or(UpgradeInProgress)?;
         let progress = &self.server.progress;
         progress.reset();
         let end = match self.start(binary) {

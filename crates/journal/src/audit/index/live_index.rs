@@ -9,8 +9,9 @@
 
 use std::convert::Infallible;
 use std::mem;
-use std::sync::{Arc, Mutex, MutexGuard};
+use std::sync::Arc;
 
+use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::{FxHashMap, FxHashSet};
 
 use super::indexed_use::IndexedEvent;
@@ -178,11 +179,11 @@ impl LiveIndex {
     }
 
     fn lock_waiting(&self) -> MutexGuard<'_, WaitingUsage> {
-        self.waiting.lock().expect("nothing panics while it adds usage")
+        self.waiting.lock()
     }
 
     fn lock(&self) -> MutexGuard<'_, LiveSegments> {
-        self.segments.lock().expect("nothing panics while it counts uses")
+        self.segments.lock()
     }
 }
 

@@ -147,7 +147,7 @@ fn written_end(writer: &JournalWriter) -> Option<Point> {
             (writer.mode.get().sync_failed(), Point { segment: segment.number, offset: segment.length })
         }
         Durability::Written => {
-            let synced = writer.synced.lock().expect("nothing panics while it holds a position");
+            let synced = writer.synced.lock();
             (writer.timed_sync_failed.load(Ordering::Relaxed), *synced)
         }
     };
@@ -161,7 +161,7 @@ fn sync_all(writer: &JournalWriter) -> Option<Point> {
     let mut segment = writer.lock_segment();
     let written = writer.flush(&mut segment).and_then(|()| writer.note_sync(segment.sync()));
     // Segments may have been closed since the last timed sync; one that is compressed is on disk.
-    let before = *writer.synced.lock().expect("nothing panics while it holds a position");
+    let before = *writer.synced.lock();
     let mut closed = before.segment.max(1)..segment.number;
     let is_whole = writer.settings.durability == Durability::Synced
         || closed.all(|number| {

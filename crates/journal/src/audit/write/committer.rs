@@ -21,8 +21,6 @@ const IDLE_LOOKS: u32 = 5;
 /// Pause after a failed write: requests retry at once themselves, and this thread must not spin.
 pub const RETRY_DELAY: Duration = Duration::from_millis(100);
 
-const NO_PANIC: &str = "nothing panics while it holds the pending lines";
-
 /// Runs until the journal is closed; then writes and syncs the remaining lines.
 pub(crate) fn run(writer: &JournalWriter) {
     while !wait_for_lines(writer).is_closed() {
@@ -42,7 +40,7 @@ fn wait_for_lines(writer: &JournalWriter) -> Mode {
     loop {
         // Outcomes may wait a little for others; a request that waits for a sync may not.
         if !pending.sync_requested && !pending.mode.get().is_closed() {
-            pending = writer.wake.wait_timeout(pending, pause).expect(NO_PANIC).0;
+            writer.wake.wait_for(&mut pending, pause);
         }
         let mode = pending.mode.get();
         if pending.sync_requested && !pending.is_empty() || mode.is_closed() {
@@ -110,7 +108,7 @@ fn sleep_until_woken(writer: &JournalWriter) {
     let mut pending = writer.lock_pending();
     while pending.is_empty() && !pending.mode.get().is_closed() {
         pending.committer_asleep = true;
-        pending = writer.wake.wait(pending).expect(NO_PANIC);
+        writer.wake.wait(&mut pending);
     }
     pending.committer_asleep = false;
 }

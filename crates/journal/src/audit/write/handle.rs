@@ -1,6 +1,8 @@
 //! The part of a journal that its clones share, and its end.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
+
+use parking_lot::Mutex;
 
 use super::mode::Event;
 use super::open::{JournalThread, RunningThreads};
@@ -42,7 +44,7 @@ impl Handle {
     /// Closes the journal: takes no more lines, writes the pending ones, and unlocks the directory. Only the first call
     /// has an effect.
     pub(crate) fn stop(&self) {
-        let Some(running) = self.running.lock().expect("nothing panics while it stops").take() else { return };
+        let Some(running) = self.running.lock().take() else { return };
         let RunningThreads { background, indexer: _, committer, timed_sync, lock } = running;
         // These end first: they append lines, which the committer then writes. There are none while another
         // process has the journal.

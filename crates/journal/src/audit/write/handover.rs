@@ -31,7 +31,7 @@ impl Journal {
     /// # Errors
     /// When the journal cannot be written, or is closed; it goes on as before then.
     pub fn hand_over(&self) -> io::Result<File> {
-        let mut running = self.handle.running.lock().expect("nothing panics while it stops");
+        let mut running = self.handle.running.lock();
         let threads = running.as_mut().ok_or(io::ErrorKind::NotConnected)?;
         let lock = threads.lock.as_ref().ok_or(io::ErrorKind::NotConnected)?.try_clone()?;
         let background = threads.background.take().ok_or(io::ErrorKind::NotConnected)?;
@@ -58,7 +58,7 @@ impl Journal {
     /// # Errors
     /// When the spool cannot be appended to the journal. Lines go to the spool then, which the next start merges.
     pub fn take_back(&self) -> io::Result<()> {
-        let mut running = self.handle.running.lock().expect("nothing panics while it stops");
+        let mut running = self.handle.running.lock();
         let threads = running.as_mut().ok_or(io::ErrorKind::NotConnected)?;
         let writer = &self.handle.writer;
         {
@@ -86,7 +86,7 @@ impl Journal {
 
     /// Leaves the journal to the process that has a copy of the lock's file.
     pub fn leave(&self) {
-        let mut running = self.handle.running.lock().expect("nothing panics while it stops");
+        let mut running = self.handle.running.lock();
         if let Some(threads) = running.as_mut() {
             threads.indexer = None;
             threads.lock = None;

@@ -63,7 +63,7 @@ impl<'a> TimedSync<'a> {
         }
         file.as_ref().map_or(Ok(()), sync)?;
         self.synced = end;
-        *self.writer.synced.lock().expect("nothing panics while it holds a position") = end;
+        *self.writer.synced.lock() = end;
         Ok(())
     }
 }

@@ -1,8 +1,8 @@
 //! Guards of uses that a predecessor still serves, such as the slots of their organizations.
 
 use std::fmt::Debug;
-use std::sync::{Mutex, MutexGuard};
 
+use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::FxHashMap;
 
 use super::pending::PendingLines;
@@ -22,7 +22,7 @@ impl UseGuards {
         mut guard: impl FnMut(OrgId, Option<KeyId>) -> Option<Box<dyn Debug + Send>>,
     ) -> usize {
         let mut guards = self.lock();
-        let pending = pending.lock().expect("nothing panics while it holds the pending lines");
+        let pending = pending.lock();
         // Only admitted uses are numbered, and have taken a slot.
         let admitted = pending.open.iter().filter(|(_, open)| open.number.is_some());
         guards.extend(admitted.filter_map(|(id, open)| Some((*id, guard(open.org_id?, open.key_id)?))));
@@ -41,6 +41,6 @@ impl UseGuards {
     }
 
     fn lock(&self) -> MutexGuard<'_, FxHashMap<u128, Box<dyn Debug + Send>>> {
-        self.0.lock().expect("nothing panics while it holds the guards")
+        self.0.lock()
     }
 }

@@ -5,8 +5,10 @@
 
 use std::io;
 use std::mem;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard};
+
+use parking_lot::{Condvar, Mutex, MutexGuard};
 
 use super::active_segment::ActiveSegment;
 use super::allocation::{self, Purpose};
@@ -72,11 +74,11 @@ enum NextBatch {
 
 impl JournalWriter {
     pub(crate) fn lock_pending(&self) -> MutexGuard<'_, PendingLines> {
-        self.pending.lock().expect("nothing panics while it holds the pending lines")
+        self.pending.lock()
     }
 
     pub(crate) fn lock_segment(&self) -> MutexGuard<'_, ActiveSegment> {
-        self.segment.lock().expect("nothing panics while it holds the active segment")
+        self.segment.lock()
     }
 
     /// Writes all pending lines, and begins a new segment when one is due. When it returns, the lines are as durable as
@@ -252,7 +254,7 @@ impl JournalWriter {
                     "the audit journal could not be synced and takes no records any more; check the disk, then \
                      restart"),
                 Action::FailPending => waiting = Some(pending.take_batch(SpareBuffers::default())),
-                Action::WakeCommitter => self.wake.notify_one(),
+                Action::WakeCommitter => drop(self.wake.notify_one()),
             }
         }
         drop(pending);

@@ -3,9 +3,9 @@
 use std::hash::BuildHasher as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Condvar, Mutex, MutexGuard};
 use std::time::Duration;
 
+use parking_lot::{Condvar, Mutex, MutexGuard};
 use rustc_hash::FxBuildHasher;
 
 use super::group::RefusalGroup;
@@ -138,11 +138,11 @@ impl RefusalCoalescer {
 
     fn shard(&self, key: &RefusalKey) -> MutexGuard<'_, Shard> {
         let hash = usize::try_from(FxBuildHasher.hash_one(key) >> 32).unwrap_or(0);
-        lock(&self.shards[hash % SHARDS])
+        self.shards[hash % SHARDS].lock()
     }
 
     fn wake_flusher(&self) -> Disposition {
-        let mut state = lock(&self.flusher);
+        let mut state = self.flusher.lock();
         if !std::mem::replace(&mut state.has_groups, true) {
             self.wake.notify_one();
         }
@@ -151,8 +151,8 @@ impl RefusalCoalescer {
 
     /// Takes the groups whose second has ended.
     pub(crate) fn take_ended(&self) -> Vec<Box<RefusalGroup>> {
-        let take = |shard| {
-            let mut shard: MutexGuard<'_, Shard> = lock(shard);
+        let take = |shard: &Mutex<Shard>| {
+            let mut shard = shard.lock();
             // The clock is read under the lock. A thread that is suspended after an earlier reading would
             // take the second that has come meanwhile for one that has ended, and its keys would begin to
             // count their records anew.
@@ -163,13 +163,13 @@ impl RefusalCoalescer {
 
     /// Takes all groups.
     pub(crate) fn take_all(&self) -> Vec<Box<RefusalGroup>> {
-        self.shards.iter().flat_map(|shard| lock(shard).table.take_ended(None)).collect()
+        self.shards.iter().flat_map(|shard| shard.lock().table.take_ended(None)).collect()
     }
 
     /// Takes groups back that are not in the journal yet.
     pub(crate) fn restore(&self, groups: Vec<Box<RefusalGroup>>) {
         if !groups.is_empty() {
-            lock(&self.shards[0]).table.restore(groups);
+            self.shards[0].lock().table.restore(groups);
             self.wake_flusher();
         }
     }
@@ -181,13 +181,12 @@ impl RefusalCoalescer {
 
     /// Waits until a second with groups has ended. Returns false when the journal is closed.
     pub(crate) fn wait_until_due(&self) -> bool {
-        let no_panic = "nothing panics while it holds the flusher's state";
-        let mut state = lock(&self.flusher);
+        let mut state = self.flusher.lock();
         while !state.has_groups && !state.closed {
-            state = self.wake.wait(state).expect(no_panic);
+            self.wake.wait(&mut state);
         }
         let to_end = Duration::from_micros(WINDOW - clock::now().0 % WINDOW);
-        state = self.wake.wait_timeout_while(state, to_end + SETTLING, |state| !state.closed).expect(no_panic).0;
+        self.wake.wait_while_for(&mut state, |state| !state.closed, to_end + SETTLING);
         // Groups that are begun from here on are seen now, or set the flag again.
         state.has_groups = false;
         !state.closed
@@ -195,23 +194,19 @@ impl RefusalCoalescer {
 
     /// Notes after a flush whether groups are left, so that the flusher comes back for them.
     pub(crate) fn note_rest(&self) {
-        if self.shards.iter().any(|shard| lock(shard).table.has_groups()) {
+        if self.shards.iter().any(|shard| shard.lock().table.has_groups()) {
             self.wake_flusher();
         }
     }
 
     /// Lets a flusher run again.
     pub(crate) fn reopen(&self) {
-        lock(&self.flusher).closed = false;
+        self.flusher.lock().closed = false;
     }
 
     /// Ends the flusher. Call when no refusals come any more.
     pub(crate) fn close(&self) {
-        lock(&self.flusher).closed = true;
+        self.flusher.lock().closed = true;
         self.wake.notify_one();
     }
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().expect("nothing panics while it counts refusals")
 }

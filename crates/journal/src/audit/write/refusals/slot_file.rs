@@ -11,7 +11,8 @@ use std::fs::File;
 use std::io;
 use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
 use std::path::Path;
-use std::sync::{Mutex, MutexGuard};
+
+use parking_lot::{Mutex, MutexGuard};
 
 use super::group::RefusalGroup;
 use crate::audit::format::event::UseEvent;
@@ -116,7 +117,7 @@ impl SlotFile {
     }
 
     fn lock_free(&self) -> MutexGuard<'_, FreeSlots> {
-        self.free.lock().expect("nothing panics while it holds the free slots")
+        self.free.lock()
     }
 }
 

@@ -1,6 +1,6 @@
 //! The newest checkpoint that witnesses have cosigned, and its file.
 
-use std::sync::Mutex;
+use parking_lot::Mutex;
 
 use crate::audit::tree::checkpoint::SignedCheckpoint;
 use crate::audit::tree::note::Note;
@@ -21,7 +21,7 @@ impl Cosigned {
         signed: &SignedCheckpoint,
         cosignatures: &Note,
     ) -> std::io::Result<()> {
-        let mut newest = self.newest.lock().expect("nothing panics while it writes a checkpoint");
+        let mut newest = self.newest.lock();
         let size = signed.checkpoint.size;
         // One that is overtaken already adds nothing.
         if newest.as_ref().is_some_and(|newest| newest.checkpoint.size > size) {

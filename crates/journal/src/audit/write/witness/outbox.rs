@@ -1,7 +1,6 @@
 //! Outbox of a witness: the newest checkpoint that it has not got. An older one that waits is replaced.
 
-use std::sync::Mutex;
-
+use parking_lot::Mutex;
 use tokio::sync::Notify;
 
 use crate::audit::tree::checkpoint::SignedCheckpoint;
@@ -26,7 +25,7 @@ pub(super) struct Outbox {
 
 impl Outbox {
     pub(super) fn put(&self, mut next: Submission) {
-        let mut waiting = self.waiting.lock().expect("nothing panics while it joins runs");
+        let mut waiting = self.waiting.lock();
         let since = waiting.take().map(|before| before.since);
         if let Some(mut since) = since {
             since.extend(&next.since);
@@ -39,7 +38,7 @@ impl Outbox {
     /// Takes the newest checkpoint, and waits for one while there is none.
     pub(super) async fn take(&self) -> Submission {
         loop {
-            let waiting = self.waiting.lock().expect("nothing panics while it joins runs").take();
+            let waiting = self.waiting.lock().take();
             match waiting {
                 Some(submission) => return submission,
                 None => self.has_come.notified().await,
