@@ -52,10 +52,11 @@ pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Resul
         Change::CreateSession { session, digest } => {
             session_rows::create(sql, session, digest, bounds.sessions_per_person)
         }
-        Change::ChooseOrg { .. } | Change::EndSession { .. } | Change::EndMembership { .. } => {
-            session_rows::change(sql, change)
-        }
-        Change::CreateToken(_) | Change::RevokeToken { .. } => management_tokens::write(sql, change),
+        Change::ChooseOrg { session, org } => session_rows::choose_org(sql, *session, *org),
+        Change::EndSession { session } => session_rows::end(sql, *session),
+        Change::EndMembership { session, org } => session_rows::end_membership(sql, *session, *org),
+        Change::CreateToken(token) => management_tokens::create_in_room(sql, token),
+        Change::RevokeToken { token, at } => management_tokens::revoke(sql, *token, *at),
         Change::PutTicket { digest, content, expires, source } => tickets::put(sql, digest, content, *expires, *source),
     }
 }

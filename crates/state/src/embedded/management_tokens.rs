@@ -45,16 +45,10 @@ fn for_each_token(sql: &Connection, mut use_token: impl FnMut(ManagementToken)) 
     })
 }
 
-/// Writes a change of tokens.
-pub(super) fn write(sql: &Connection, change: &Change) -> Result<(), ChangeError> {
-    match change {
-        Change::CreateToken(token) => {
-            require_room(sql, token)?;
-            create(sql, token, token.created)
-        }
-        Change::RevokeToken { token, at } => revoke(sql, *token, *at),
-        _ => unreachable!("the caller has a change of tokens"),
-    }
+/// Creates a token, where its organization has room for it.
+pub(super) fn create_in_room(sql: &Connection, token: &ManagementToken) -> Result<(), ChangeError> {
+    require_room(sql, token)?;
+    create(sql, token, token.created)
 }
 
 /// Requires that the organization of a new token has fewer live ones than it may have.
@@ -86,7 +80,7 @@ pub(super) fn create(sql: &Connection, token: &ManagementToken, now: Micros) -> 
 }
 
 /// Revokes a token and its descendants. Of several revocations the first stands.
-fn revoke(sql: &Connection, id: TokenId, at: Micros) -> Result<(), ChangeError> {
+pub(super) fn revoke(sql: &Connection, id: TokenId, at: Micros) -> Result<(), ChangeError> {
     find(sql, id)?.ok_or(ChangeError::NoToken(id))?;
     let tokens = read_all(sql)?;
     let ended = descendants(&tokens, id);

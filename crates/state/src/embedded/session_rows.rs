@@ -5,7 +5,7 @@ use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
 use super::sessions::{SessionUpdates, Sessions};
 use super::sql::{classify_error, execute, exists, for_each_row, integer, invalid, text, time};
 use super::{preconditions, tickets};
-use crate::{Change, ChangeError, Session};
+use crate::{ChangeError, Session};
 use domain::clock::Micros;
 use domain::identity::{OrgId, SessionId};
 use domain::session::TokenDigest;
@@ -33,18 +33,8 @@ pub(super) fn create(sql: &Connection, session: &Session, digest: &TokenDigest, 
     .map(drop)
 }
 
-/// Writes a change of a session.
-pub(super) fn change(sql: &Connection, change: &Change) -> Result<(), ChangeError> {
-    match change {
-        Change::ChooseOrg { session, org } => choose_org(sql, *session, *org),
-        Change::EndSession { session } => end(sql, *session),
-        Change::EndMembership { session, org } => end_membership(sql, *session, *org),
-        _ => unreachable!("the caller has a change of a session"),
-    }
-}
-
 /// Chooses the organization in which a session acts; the person must belong to it.
-fn choose_org(sql: &Connection, id: SessionId, org: OrgId) -> Result<(), ChangeError> {
+pub(super) fn choose_org(sql: &Connection, id: SessionId, org: OrgId) -> Result<(), ChangeError> {
     let session = find(sql, id)?.ok_or(ChangeError::NoSession(id))?;
     if !session.memberships.iter().any(|membership| membership.org == org) {
         return Err(ChangeError::NoOrg(org));
@@ -53,12 +43,12 @@ fn choose_org(sql: &Connection, id: SessionId, org: OrgId) -> Result<(), ChangeE
     execute(sql, update, [id.to_string(), org.to_string()]).map(drop)
 }
 
-fn end(sql: &Connection, id: SessionId) -> Result<(), ChangeError> {
+pub(super) fn end(sql: &Connection, id: SessionId) -> Result<(), ChangeError> {
     execute(sql, "DELETE FROM sessions WHERE id = ?1", [id.to_string()]).map(drop)
 }
 
 /// Ends a session's membership in an organization, and the session with the last one.
-fn end_membership(sql: &Connection, id: SessionId, org: OrgId) -> Result<(), ChangeError> {
+pub(super) fn end_membership(sql: &Connection, id: SessionId, org: OrgId) -> Result<(), ChangeError> {
     let Some(mut session) = find(sql, id)? else { return Ok(()) };
     session.end_membership(org);
     if session.memberships.is_empty() {

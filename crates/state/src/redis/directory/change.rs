@@ -15,6 +15,7 @@ use super::orgs::Orgs;
 use super::origin::Origin;
 use super::revocation_log::LogWriter;
 use super::sessions::Sessions;
+use super::standing::Standing;
 use super::standings::Standings;
 use super::tickets::Tickets;
 use super::token_grants::TokenGrants;
@@ -84,6 +85,7 @@ impl Changes<'_> {
         let users = Users(self.0);
         let keys = Keys(self.0);
         let sessions = Sessions(self.0);
+        let standings = Standings(self.0);
         match change {
             Change::CreateOrg(org) => orgs.create(org, origin).await,
             Change::UpdateOrg { org, patch } => orgs.update(*org, patch, origin).await,
@@ -101,8 +103,13 @@ impl Changes<'_> {
                 Box::pin(self.write(made, Origin { grant, ..origin.within(change) }, is_retry)).await
             }
             Change::IfMatch { change, .. } if change.target().is_none() => Err(ChangeError::Stale.into()),
-            Change::ByPerson { .. } | Change::ByFederation { .. } => {
-                Box::pin(self.write_with_standing(change, origin, is_retry)).await
+            Change::ByPerson { person, change: made } => {
+                let standing = standings.of_person(*person, made).await;
+                Box::pin(self.write_with_standing(made, standing, origin.within(change), is_retry)).await
+            }
+            Change::ByFederation { exchange, change: made } => {
+                let standing = standings.of_service(&exchange.rule).await.map(Some);
+                Box::pin(self.write_with_standing(made, standing, origin.within(change), is_retry)).await
             }
             Change::IfMatch { change: made, .. } => Box::pin(self.write(made, origin.within(change), is_retry)).await,
             Change::Once { request, change } => Box::pin(self.write_recorded(request, change, origin, is_retry)).await,
@@ -119,19 +126,14 @@ impl Changes<'_> {
         }
     }
 
-    /// Writes the change of a person or of an exchange, with their standing at this moment.
+    /// Writes the change of a person or of an exchange, with the standing that was found for them at this moment.
     async fn write_with_standing(
         self,
         change: &Change,
+        standing: Result<Option<Standing>, CommitError>,
         origin: Origin<'_>,
         is_retry: bool,
     ) -> Result<u32, CommitError> {
-        let standings = Standings(self.0);
-        let (made, standing) = match change {
-            Change::ByPerson { person, change } => (change, standings.of_person(*person, change).await),
-            Change::ByFederation { exchange, change } => (change, standings.of_service(&exchange.rule).await.map(Some)),
-            _ => unreachable!("the caller has one of these"),
-        };
         let standing = match standing {
             // An earlier attempt may have made it, while there was the right to.
             Err(CommitError::Final(_)) if is_retry => {
@@ -139,8 +141,7 @@ impl Changes<'_> {
             }
             standing => standing?,
         };
-        let origin = Origin { standing: standing.as_ref(), ..origin.within(change) };
-        self.write(made, origin, is_retry).await
+        self.write(change, Origin { standing: standing.as_ref(), ..origin }, is_retry).await
     }
 
     /// Makes the change of a request with an idempotency key, with the record of the request.
