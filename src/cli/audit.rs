@@ -4,7 +4,6 @@
 //! records of all gateways from there. With `--server`, a gateway elsewhere lists them.
 
 use std::borrow::Cow;
-use std::fmt::{self, Display};
 use std::io::{self, Write as _};
 use std::time::Duration;
 
@@ -13,13 +12,13 @@ use clap::Subcommand;
 use serde::Serialize;
 
 use super::audit_filter::FilterArgs;
+use super::audit_proofs::RecordCounts;
 use super::installation::Installation;
 use super::output::{self, or_dash, seconds, word};
 use super::remote;
 use super::show::Format;
 use super::{CliError, ExitStatus, RemoteCommand, audit_proofs, audit_ship, check_proof};
 use crate::config::Config;
-use domain::counted::Counted;
 use journal::audit::{
     AuditView, Filter, Fleet, GatewayFreshness, Outcome, OwnOnlyReason, Reader, Record, ViewPage, ViewScope, ViewStatus,
 };
@@ -138,24 +137,6 @@ fn tail(view: &AuditView, filter: Filter, limit: usize, format: Format) -> Resul
             note_status(Some(status));
         }
         std::thread::sleep(POLL);
-    }
-}
-
-/// Numbers of records, as `audit verify` and `audit export` tell them.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct RecordCounts {
-    pub(super) records: u64,
-    /// Those that have not ended.
-    pub(super) open: u64,
-    /// Requests and changes that they stand for: more than records, where one has several refusals.
-    pub(super) uses: u64,
-}
-
-impl Display for RecordCounts {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { records, open, uses } = *self;
-        write!(f, "{} ({open} open)", Counted(records, "record"))?;
-        if uses == records { Ok(()) } else { write!(f, " of {}", Counted(uses, "request")) }
     }
 }
 

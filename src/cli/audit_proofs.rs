@@ -1,5 +1,6 @@
 //! `keygate audit verify`, `audit prove` and `audit key`: integrity of the journal, proofs, and the key of checkpoints.
 
+use std::fmt::{self, Display};
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -10,7 +11,6 @@ use clap::Subcommand;
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::audit::RecordCounts;
 use super::service_user::ServiceUser;
 use super::show::Format;
 use super::{CliError, ExitStatus, checkpoint_file, output};
@@ -279,6 +279,24 @@ pub(super) fn parse_key(text: &str) -> Result<PublicKey, CliError> {
 
 fn parse_key_text(text: &str) -> Result<PublicKey, CliError> {
     text.parse().map_err(|error| CliError::new(ExitStatus::Usage, anyhow!("the public key {error}")))
+}
+
+/// Numbers of records, as `audit verify` and `audit export` tell them.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct RecordCounts {
+    pub(super) records: u64,
+    /// Those that have not ended.
+    pub(super) open: u64,
+    /// Requests and changes that they stand for: more than records, where one has several refusals.
+    pub(super) uses: u64,
+}
+
+impl Display for RecordCounts {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { records, open, uses } = *self;
+        write!(f, "{} ({open} open)", Counted(records, "record"))?;
+        if uses == records { Ok(()) } else { write!(f, " of {}", Counted(uses, "request")) }
+    }
 }
 
 #[cfg(test)]

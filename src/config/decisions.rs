@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use ipnet::IpNet;
 
-use super::listeners::networks;
+use super::networks::networks;
 use crate::gateway::{DecisionProtocol, DecisionSettings, DecisionSlots};
 use platform::settings::{Reported, Section, Value};
 

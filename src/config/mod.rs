@@ -20,6 +20,7 @@ use platform::settings::{Document, Reported, SecretSource, Section, SettingsErro
 use platform::tls::ClientSettings;
 
 mod listeners;
+mod networks;
 mod decisions;
 mod credentials;
 mod timeouts;
@@ -235,7 +236,7 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
     let workers = file.value_or_else("workers", process::cores, |value| value.integer(1..=1024));
     let listen = file.required("listen", listeners::listen);
     let admin = file.section("admin", |section| listeners::admin(section, listen.as_deref().ok()));
-    let trusted_proxies = file.value_or("trusted_proxies", Vec::new(), listeners::networks);
+    let trusted_proxies = file.value_or("trusted_proxies", Vec::new(), networks::networks);
     let timeouts = file.section("timeouts", |section| Ok(timeouts::timeouts(section)));
     let exchange = timeouts.as_ref().map_or_else(|_| Default::default(), |timeouts| timeouts.upstream);
     let upstreams = upstreams::upstreams(file, exchange, listeners::need_upstream(&listen));

@@ -27,8 +27,8 @@ fn refused(dir: &Path, arguments: &[&str]) -> (i32, String) {
     (output.status.code().unwrap(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// The commands that `init` has printed, each with the lines that it announces. The log may say something of this machine
-/// above or below them, such as that its disk is almost full.
+/// The commands that `init` has printed, each with the lines that it announces. The log may say something of this
+/// machine above or below them, such as that its disk is almost full.
 fn commands(printed: &str) -> Vec<(String, Vec<String>)> {
     let steps = printed.split("\n\n").filter(|part| part.get(1..3) == Some(". "));
     steps

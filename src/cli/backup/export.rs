@@ -16,6 +16,7 @@ use crate::cli::installation::Installation;
 use crate::cli::progress::ProgressLine;
 use crate::cli::{CliError, ExitStatus, output};
 use domain::counted::Counted;
+use state::migration::Records;
 use state::migration::file::{self, FileError, Summary};
 
 pub(crate) fn export(installation: &Installation, args: &ExportArgs, json: bool) -> Result<(), CliError> {
@@ -49,6 +50,14 @@ fn export_to_file(installation: &Installation, path: &Path) -> Result<Summary, C
     let (_, summary) = file::verify(written).map_err(|errors| incomplete(path, &errors))?;
     partial.rename_to(path).with_context(|| format!("{}: cannot be replaced", path.display()))?;
     Ok(summary)
+}
+
+/// Exports the state, in memory.
+pub(super) fn read_state(installation: &Installation) -> Result<Records, CliError> {
+    let mut lines = Vec::new();
+    write_lines(installation, &mut lines)?;
+    let read = Records::read(&*lines).context("the export of the state is not complete");
+    read.map_err(|error| CliError::new(ExitStatus::Failed, error))
 }
 
 /// Writes all lines. Without the last one an export is incomplete, and the reader of the file finds that.

@@ -57,7 +57,7 @@ fn import_lines(
     let mut parts = Parts::read(reader)?;
     control::with_server(installation, async |server| {
         loop {
-            let Part { records, line, is_last } = parts.next().await?;
+            let Part { records, line, is_last } = parts.next().await?.map_err(file_error)?;
             if !records.is_empty() {
                 imported.add(send_records(server, &records).await?);
                 imported.line = line;

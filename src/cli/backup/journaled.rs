@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use anyhow::anyhow;
 use serde::Serialize;
 
-use super::verify::read_state;
+use super::export::read_state;
 use crate::cli::installation::Installation;
 use crate::cli::output::{self, seconds};
 use crate::cli::{CliError, ExitStatus, audit};

@@ -6,7 +6,6 @@ use std::thread;
 use anyhow::anyhow;
 use tokio::sync::mpsc;
 
-use crate::cli::CliError;
 use state::StateRecord;
 use state::migration::file::{FileError, MAX_LINE, Reader};
 
@@ -37,11 +36,10 @@ impl Parts {
         Ok(Self(parts))
     }
 
-    /// The next part.
-    pub(super) async fn next(&mut self) -> Result<Part, CliError> {
+    /// The next part, or what is wrong with the file.
+    pub(super) async fn next(&mut self) -> anyhow::Result<Result<Part, FileError>> {
         // The thread ends after an error or the last part, and none is asked for then.
-        let part = self.0.recv().await.ok_or_else(|| anyhow!("the thread that reads the file has panicked"))?;
-        part.map_err(super::import::file_error)
+        self.0.recv().await.ok_or_else(|| anyhow!("the thread that reads the file has panicked"))
     }
 }
 

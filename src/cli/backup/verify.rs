@@ -6,7 +6,7 @@ use std::path::Path;
 
 use anyhow::{Context as _, anyhow};
 
-use super::export::write_lines;
+use super::export::read_state;
 use super::{VerifyArgs, journaled};
 use crate::cli::installation::Installation;
 use crate::cli::{CliError, ExitStatus, output};
@@ -40,14 +40,6 @@ fn read_file(path: &Path) -> Result<Records, CliError> {
     let name = path.display();
     let file = File::open(path).with_context(|| format!("{name}: cannot be read"))?;
     let read = Records::read(BufReader::new(file)).with_context(|| name.to_string());
-    read.map_err(|error| CliError::new(ExitStatus::Failed, error))
-}
-
-/// Exports the state, in memory.
-pub(super) fn read_state(installation: &Installation) -> Result<Records, CliError> {
-    let mut lines = Vec::new();
-    write_lines(installation, &mut lines)?;
-    let read = Records::read(&*lines).context("the export of the state is not complete");
     read.map_err(|error| CliError::new(ExitStatus::Failed, error))
 }
 

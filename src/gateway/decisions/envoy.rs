@@ -26,7 +26,7 @@ use crate::gateway::own_response::{self, own};
 use crate::gateway::rejection::HeadRefusal;
 use crate::gateway::request::Arrival;
 use crate::gateway::{Gateway, ResponseFuture, head};
-use edge::forward::{self, PassedFields, ResponseOrigin, ValidatedHead};
+use edge::forward::{self, ResponseOrigin, ValidatedHead};
 use edge::transport::ExchangeHandle;
 
 /// Bytes of a message beside the head that it describes.
@@ -240,8 +240,7 @@ fn text((name, value): (HeaderName, HeaderValue)) -> (String, String) {
 
 /// Names of fields that Envoy has to remove.
 fn untrusted_of(head: &ValidatedHead, route: &Route, gateway: &Gateway) -> Vec<HeaderName> {
-    let none = PassedFields::default();
-    let passed = gateway.upstreams.get(route.upstream).map_or(&none, |upstream| &upstream.passed_fields);
+    let passed = gateway.upstreams.get(route.upstream).map_or(&[][..], |upstream| upstream.passed_fields.names());
     forward::untrusted_names(&head.headers, &gateway.settings.credentials, passed, route.pass_authorization)
 }
 

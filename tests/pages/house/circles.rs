@@ -15,12 +15,7 @@ const CIRCLES: &[(&str, &str)] = &[
          management/operands management/sessions management/uses oidc/jws oidc/jwt_verifier \
          oidc/subject_token request",
     ),
-    ("crates/control/src/management", "key key_actor"),
     ("crates/control/src/management", "key_creation key_policy keys org_policy orgs patches users"),
-    ("crates/control/src/management", "token token_revocation"),
-    ("crates/control/src/oidc", "error key_set"),
-    ("crates/edge/src/forward", "field_names passed_fields"),
-    ("crates/journal/src/audit/write", "maintenance retention"),
     ("crates/redis-client/src", "connect dial fault hash_slots link replication_watch sentinel server shared"),
     (
         "crates/state/src",
@@ -53,16 +48,10 @@ const CIRCLES: &[(&str, &str)] = &[
         "changes directory federation key_policies load load_keys org_rows preconditions services \
          session_rows standing",
     ),
-    ("crates/state/src/migration/file", "line user_line"),
     ("src/cli/apply", "org_policy_step plan policy_step rule_step user_step"),
-    ("src/cli", "audit audit_proofs check_proof"),
-    ("src/cli/backup", "import parts"),
-    ("src/cli/backup", "journaled verify"),
     ("src/cli/convert", "apisix kong source unkey"),
     ("src/cli/convert", "field key_text report"),
-    ("src/cli/demo/fleet", "revocation run"),
     ("src/cli", "federation list new_key show token"),
-    ("src/config", "decisions listeners"),
     ("src/gateway", "cors exchange guarded_body own_response public request rpc_protocol"),
 ];
 

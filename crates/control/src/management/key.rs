@@ -13,7 +13,7 @@ use domain::key::{KeyId, PlainKey};
 use domain::management_token::PlainToken;
 use domain::quota::{Quota, QuotaError};
 use domain::secret::Secret;
-use state::ETag;
+use state::{ETag, KeyActors, KeyEvent};
 
 /// Key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -132,6 +132,17 @@ pub struct NewKey {
 pub struct ApiKey(#[serde(with = "secret_text")] Secret);
 
 impl Key {
+    /// The key with those of its actors who made the changes that it shows.
+    pub(super) fn with_actors(self, actors: &KeyActors<KeyActor>) -> Self {
+        let find = |event, at| actors.find(event, at).cloned();
+        Self {
+            created_by: find(KeyEvent::Created, Some(self.created)),
+            rotated_by: find(KeyEvent::Rotated, self.rotated),
+            revoked_by: find(KeyEvent::Revoked, self.revoked),
+            ..self
+        }
+    }
+
     /// From the record, the user and organization that own it (none: removed or gone), and the effective quota; its
     /// marks are as of `now`. It names no actors: see [`Key::with_actors`].
     pub(super) fn new(

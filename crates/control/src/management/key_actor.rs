@@ -9,11 +9,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures_util::future::try_join_all;
 use serde::{Deserialize, Serialize};
 
-use super::{Actor, ChangeUser, Key, Management, ManagementError};
+use super::{Actor, ChangeUser, Management, ManagementError};
 use domain::identity::{OrgId, UserId};
 use domain::key::KeyId;
 use domain::management_token::TokenId;
-use state::{ActorName, KeyActors, KeyEvent};
+use state::{ActorName, KeyActors};
 
 /// Actor of a change of a key, or the creator of a management token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -78,18 +78,6 @@ impl Management {
         Ok(recorded.iter().map(|actors| actors.map(|name| KeyActor::new(name, viewer, &emails))).collect())
     }
 
-    /// Keys of an organization with their actors, as the viewer may know them.
-    pub(super) async fn with_actors(
-        &self,
-        viewer: &Actor,
-        org: OrgId,
-        keys: Vec<Key>,
-    ) -> Result<Vec<Key>, ManagementError> {
-        let ids: Vec<KeyId> = keys.iter().map(|key| key.id).collect();
-        let actors = self.key_actors(viewer, org, &ids).await?;
-        Ok(keys.into_iter().zip(&actors).map(|(key, actors)| key.with_actors(actors)).collect())
-    }
-
     /// The email addresses of users of an organization. Those whom it does not have any more are left out.
     pub(super) async fn emails_of(
         &self,
@@ -98,18 +86,5 @@ impl Management {
     ) -> Result<BTreeMap<UserId, String>, ManagementError> {
         let found = try_join_all(users.into_iter().map(|id| self.state.member(org, id))).await?;
         Ok(found.into_iter().flatten().map(|(_, user)| (user.id, user.email)).collect())
-    }
-}
-
-impl Key {
-    /// The key with those of its actors who made the changes that it shows.
-    pub(super) fn with_actors(self, actors: &KeyActors<KeyActor>) -> Self {
-        let find = |event, at| actors.find(event, at).cloned();
-        Self {
-            created_by: find(KeyEvent::Created, Some(self.created)),
-            rotated_by: find(KeyEvent::Rotated, self.rotated),
-            revoked_by: find(KeyEvent::Revoked, self.revoked),
-            ..self
-        }
     }
 }

@@ -8,7 +8,7 @@ use super::authorization::Access;
 use super::key_query::NamedKey;
 use super::{Actor, Key, KeyQuery, Management, ManagementError, operands};
 use domain::clock::Micros;
-use domain::identity::UserId;
+use domain::identity::{OrgId, UserId};
 use domain::key::{KeyDigest, KeyId};
 use domain::management_token::TokenScope;
 use domain::page::{Page, PageLimit, PageQuery};
@@ -147,5 +147,12 @@ impl Management {
             users.into_iter().flatten().map(|(_, user)| (user.id, user)).collect();
         let show = |key: &state::Key| Key::new(key, users.get(&key.user), Some(org), self.quota(key), now);
         Ok(keys.iter().map(|key| (KeyPosition::from(key), show(key))).collect())
+    }
+
+    /// Keys of an organization with their actors, as the viewer may know them.
+    async fn with_actors(&self, viewer: &Actor, org: OrgId, keys: Vec<Key>) -> Result<Vec<Key>, ManagementError> {
+        let ids: Vec<KeyId> = keys.iter().map(|key| key.id).collect();
+        let actors = self.key_actors(viewer, org, &ids).await?;
+        Ok(keys.into_iter().zip(&actors).map(|(key, actors)| key.with_actors(actors)).collect())
     }
 }

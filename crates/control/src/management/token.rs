@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ApiKey, Descendants, KeyActor};
+use super::{ApiKey, KeyActor};
 use domain::clock::{self, Micros};
 use domain::identity::OrgId;
+use domain::key::KeyId;
 use domain::key::policy::Network;
 use domain::management_token::{ManagementToken, TokenId, TokenScope};
 use state;
@@ -66,6 +67,19 @@ pub struct NewToken {
     pub secret: ApiKey,
     /// The token as lists show it.
     pub token: Token,
+}
+
+/// Descendants of a token that was revoked: the tokens ended with it, the others as `ended` says.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Descendants {
+    /// Tokens that it made, and that these made.
+    pub tokens: Vec<TokenId>,
+    /// Federation rules that they created, as `ORGANIZATION/RULE`.
+    pub federation_rules: Vec<String>,
+    /// Keys that they created, or that tokens were exchanged for by these rules, and that were not revoked.
+    pub keys: Vec<KeyId>,
+    /// True when these rules and keys have ended; false when they go on working.
+    pub ended: bool,
 }
 
 impl Token {

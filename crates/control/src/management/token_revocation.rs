@@ -6,13 +6,11 @@
 
 use std::collections::BTreeSet;
 
-use serde::{Deserialize, Serialize};
-
 use super::actor::AuditActor;
 use super::audited_change::Target;
 use super::authorization::Access;
 use super::federation_rules::{path, target as target_of_rule};
-use super::{Actor, FederationError, Management, ManagementError, Token, keys};
+use super::{Actor, Descendants, FederationError, Management, ManagementError, Token, keys};
 use domain::clock::Micros;
 use domain::key::KeyId;
 use domain::management_token::{ManagementToken, TokenId, TokenScope};
@@ -20,19 +18,6 @@ use state::{ActorName, Change, RuleChange, descendants};
 
 /// Organizations that are read at a time.
 const ORGS_AT_A_TIME: usize = 100;
-
-/// Descendants of a token that was revoked: the tokens ended with it, the others as `ended` says.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Descendants {
-    /// Tokens that it made, and that these made.
-    pub tokens: Vec<TokenId>,
-    /// Federation rules that they created, as `ORGANIZATION/RULE`.
-    pub federation_rules: Vec<String>,
-    /// Keys that they created, or that tokens were exchanged for by these rules, and that were not revoked.
-    pub keys: Vec<KeyId>,
-    /// True when these rules and keys have ended; false when they go on working.
-    pub ended: bool,
-}
 
 /// Descendants as they are looked up.
 #[derive(Default)]

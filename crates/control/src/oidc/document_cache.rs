@@ -16,8 +16,9 @@ use url::Url;
 use super::error::Error;
 use super::http::{HttpClient, HttpError, HttpResponse};
 use super::invalid_response::{InvalidProviderResponse, ProviderEndpoint};
-use super::key_set::{KeySet, UnfitKey};
+use super::key_set::KeySet;
 use super::metadata::{self, Metadata};
+use super::unfit_key::UnfitKey;
 use domain::clock::{self, Micros};
 
 /// Time for which a document is fresh.

@@ -6,8 +6,8 @@ use super::http::HttpError;
 use super::invalid_response::{
     ErrorDescription, InvalidAuthorizationResponse, InvalidProviderResponse, ProviderEndpoint,
 };
-use super::key_set::UnfitKey;
 use super::settings::InvalidIssuer;
+use super::unfit_key::UnfitKey;
 use platform::outbound::delivery;
 use platform::tls;
 

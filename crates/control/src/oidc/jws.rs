@@ -17,7 +17,8 @@ use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
 use super::error::Error;
-use super::key_set::{UnfitKey, number, text};
+use super::key_set::{number, text};
+use super::unfit_key::UnfitKey;
 use crate::json_input::Distinct;
 use domain::secret::Secret;
 

@@ -7,7 +7,6 @@
 use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderName};
 
-use super::passed_fields::PassedFields;
 use domain::head_fields::{self, CredentialFields, Removal};
 use domain::http_syntax;
 
@@ -22,7 +21,7 @@ const OF_ENVOY: &str = "x-envoy-";
 pub fn untrusted_names(
     headers: &HeaderMap,
     credentials: &CredentialFields,
-    passed: &PassedFields,
+    passed: &[HeaderName],
     pass_authorization: bool,
 ) -> Vec<HeaderName> {
     let is_of_proxy = |name: &str| OF_A_PROXY.contains(&name) || name.starts_with(OF_ENVOY);
@@ -34,7 +33,7 @@ pub fn untrusted_names(
         match Removal::of(http_syntax::folded_name(text).as_bytes()) {
             Some(Removal::Connection) | None => false,
             Some(_) if is_of_proxy(text) => false,
-            Some(Removal::Spoofable) => !passed.names().contains(name),
+            Some(Removal::Spoofable) => !passed.contains(name),
             Some(Removal::Reserved) => **name != AUTHORIZATION || !pass_authorization,
         }
     };

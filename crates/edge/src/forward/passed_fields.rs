@@ -36,7 +36,7 @@ impl PassedFields {
     }
 
     /// Their names.
-    pub(super) fn names(&self) -> &[HeaderName] {
+    pub fn names(&self) -> &[HeaderName] {
         &self.0
     }
 }

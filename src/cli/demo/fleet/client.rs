@@ -21,6 +21,13 @@ use uuid::Uuid;
 
 use super::request_id;
 use super::{CLIENTS, GATEWAYS, REQUESTS};
+use domain::key::KeyId;
+
+/// A key, as its client holds it.
+pub(super) struct DemoKey {
+    pub(super) id: KeyId,
+    pub(super) authorization: HeaderValue,
+}
 
 /// Answers to the requests of all clients.
 #[derive(Default)]

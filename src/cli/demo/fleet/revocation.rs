@@ -5,10 +5,9 @@ use std::time::{Duration, Instant};
 use hyper::body::Incoming;
 
 use super::GATEWAYS;
-use super::client::{Answer, Client, read_to_end};
+use super::client::{Answer, Client, DemoKey, read_to_end};
 use super::gateway::Gateway;
 use super::numbers::{Revocation, StreamEnd};
-use super::run::DemoKey;
 use ::control::admin::Operation;
 
 /// Time to wait for the end of the stream: longer than promised, so that the time is known when it is late.

@@ -7,7 +7,7 @@ use anyhow::bail;
 use http::HeaderValue;
 
 use super::audit::Audit;
-use super::client::{self, Load};
+use super::client::{self, DemoKey, Load};
 use super::gateway::Gateway;
 use super::numbers::{ClientNumbers, Numbers, refilled};
 use super::redis::Redis;
@@ -15,13 +15,6 @@ use super::revocation::revoke;
 use super::upstream::Upstream;
 use super::{CLIENTS, GATEWAYS, NAMES, Progress, choose_addresses};
 use ::control::admin::{Operation, Reply};
-use domain::key::KeyId;
-
-/// A key, as its client holds it.
-pub(super) struct DemoKey {
-    pub(super) id: KeyId,
-    pub(super) authorization: HeaderValue,
-}
 
 /// Runs everything in a directory. Dropping the future ends all processes.
 pub(super) async fn run(dir: &Path, redis: &Path, progress: &Progress) -> anyhow::Result<Numbers> {

@@ -1,7 +1,7 @@
 //! The maintenance thread: runs once a second, so that neither requests nor commits wait for its work.
 //!
 //! A closed segment is compressed, and one that is removed is read, in the idle scheduling class ([`idle_class`]): no
-//! request waits for the core. Once more than [`MAX_WAITING`] segments wait, or one for too long, that is done as all
+//! request waits for the core. Once more than two segments wait, or one for too long, that is done as all
 //! else, and so are small segments.
 //!
 //! It closes a segment that has become too old, compresses, seals and indexes closed segments, and removes what
@@ -26,9 +26,6 @@ use platform::{disk, idle_class};
 
 /// Pause between two runs.
 const INTERVAL: Duration = Duration::from_secs(1);
-
-/// Closed segments that may wait for an idle core.
-const MAX_WAITING: usize = 2;
 
 /// Runs until the sender of `stop` is dropped.
 pub(crate) fn run(writer: &JournalWriter, mut indexer: Indexer, stop: &Receiver<()>) -> Indexer {
@@ -131,11 +128,6 @@ fn unsealed_before(writer: &JournalWriter, current: u64) -> Vec<u64> {
     unsealed
 }
 
-/// True when more segments wait than may wait for an idle core.
-pub(super) fn is_hurried(writer: &JournalWriter) -> bool {
-    writer.lock_pending().segments.unsealed.len() > MAX_WAITING
-}
-
 /// Compresses a segment and computes its seal, in the idle class while few segments wait.
 fn compress_in_class(
     writer: &JournalWriter,
@@ -146,7 +138,7 @@ fn compress_in_class(
     let is_oldest = number <= writer.lock_pending().segments.first;
     let work = |proceed: &dyn Fn() -> bool| compress_and_digest(directory, (number, is_oldest), proceed);
     let size = writer.settings.segment_size;
-    idle_class::run("audit-compress", size, proceed, || is_hurried(writer), work)
+    idle_class::run("audit-compress", size, proceed, || writer.is_hurried(), work)
 }
 
 /// Compresses a segment and computes its seal; inside, `None` when the segment was removed. `None` when

@@ -20,7 +20,6 @@ use rustc_hash::FxHashSet;
 use super::age_limit::{AgeLimit, Look};
 use super::allocation::Purpose;
 use super::free_space;
-use super::maintenance::is_hurried;
 use super::needed_segments::NeededSegments;
 use super::pending::PendingLines;
 use super::writer::JournalWriter;
@@ -102,7 +101,7 @@ fn record_removal(writer: &JournalWriter, number: u64, reason: ExpiryReason) -> 
         pending.open.iter().filter(|(_, open)| open.segment == number).map(|(id, _)| *id).collect()
     };
     let read = |proceed: &dyn Fn() -> bool| read_removed(directory, number, &open, proceed);
-    let hurries = || is_hurried(writer);
+    let hurries = || writer.is_hurried();
     let removed = idle_class::run("audit-remove", writer.settings.segment_size, || true, hurries, read)?;
     let Removed { next, digest, open } = removed.expect("it goes on until it is done");
     open.iter().for_each(|line| carry_use(writer, line, number));

@@ -24,6 +24,9 @@ use crate::audit::settings::{Durability, Settings};
 use domain::clock;
 use platform::metrics::AuditMetrics;
 
+/// Closed segments that may wait for an idle core.
+const MAX_WAITING: usize = 2;
+
 /// Writer of a journal, shared by its handles and its threads. Dropped with the last of them, after the committer has
 /// written what was pending.
 #[derive(Debug)]
@@ -75,6 +78,11 @@ enum NextBatch {
 impl JournalWriter {
     pub(crate) fn lock_pending(&self) -> MutexGuard<'_, PendingLines> {
         self.pending.lock()
+    }
+
+    /// True when more closed segments wait to be packed than may wait for an idle core.
+    pub(crate) fn is_hurried(&self) -> bool {
+        self.lock_pending().segments.unsealed.len() > MAX_WAITING
     }
 
     pub(crate) fn lock_segment(&self) -> MutexGuard<'_, ActiveSegment> {

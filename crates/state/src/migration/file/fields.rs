@@ -10,6 +10,7 @@ use crate::bucket::{Bucket, capacity};
 use crate::{ActorName, InvalidPolicy, Key, KeyActors, KeyEvent, OrgPolicy, UnusedKeys, duration_text};
 use domain::clock::Micros;
 use domain::key::{InvalidDigest, KeyDigest};
+use domain::names::InvalidName;
 use domain::quota::{EXACT, Quota};
 
 /// A level in units of `1/per_us` tokens, at a time in microseconds since the Unix epoch.
@@ -98,4 +99,14 @@ pub(super) fn parse_actors(key: &Key, by: [Option<ActorName>; 3]) -> Result<KeyA
         actors.record(event, at.ok_or_else(|| InvalidRecord::Actor(actor.to_string()))?, actor);
     }
     Ok(actors)
+}
+
+/// Checks the name of a record, by what its creation makes of it.
+pub(super) fn check_name(name: &str, created: Result<String, InvalidName>) -> Result<(), InvalidRecord> {
+    let created = created.map_err(|reason| InvalidRecord::Name { name: name.to_owned(), reason })?;
+    check_normalized(name, &created)
+}
+
+pub(super) fn check_normalized(text: &str, created: &str) -> Result<(), InvalidRecord> {
+    if text == created { Ok(()) } else { Err(InvalidRecord::NotNormalized(text.to_owned())) }
 }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::fields::{BucketLine, PolicyLine, QuotaLine, hex, hex_all, parse_actors, parse_all};
+use super::fields::{BucketLine, PolicyLine, QuotaLine, check_name, hex, hex_all, parse_actors, parse_all};
 use super::invalid_record::InvalidRecord;
 use super::user_line::UserLine;
 use super::{Counts, Summary};
@@ -15,7 +15,7 @@ use domain::identity::{OrgId, UserId};
 use domain::key::policy::KeyPolicy;
 use domain::key::{KeyDigest, KeyId, OrgTag};
 use domain::management_token::ManagementToken;
-use domain::names::{self, InvalidName};
+use domain::names;
 use domain::quota::Quota;
 
 /// Former digests of a key in its own line; more of them follow in lines of their own.
@@ -133,16 +133,6 @@ impl Line {
             Self::End(_) => return Err(InvalidRecord::End),
         })
     }
-}
-
-/// Checks the name of a record, by what its creation makes of it.
-pub(super) fn check_name(name: &str, created: Result<String, InvalidName>) -> Result<(), InvalidRecord> {
-    let created = created.map_err(|reason| InvalidRecord::Name { name: name.to_owned(), reason })?;
-    check_normalized(name, &created)
-}
-
-pub(super) fn check_normalized(text: &str, created: &str) -> Result<(), InvalidRecord> {
-    if text == created { Ok(()) } else { Err(InvalidRecord::NotNormalized(text.to_owned())) }
 }
 
 /// Counts a record.

@@ -2,9 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::fields::CreationLine;
+use super::fields::{CreationLine, check_name, check_normalized};
 use super::invalid_record::InvalidRecord;
-use super::line::{check_name, check_normalized};
 use crate::bucket::Bucket;
 use crate::{CreationBucket, User, UserExport};
 use domain::clock::{self, Micros};
