@@ -10,6 +10,7 @@ use http_body::Body as _;
 use super::exchange::{CallerGrant, Exchange, Grant};
 use super::guarded_body::GuardedBody;
 use super::public::PublicSlot;
+use super::rejection::Rejection;
 use super::request::{Arrival, AuditTexts};
 use super::{Gateway, Unsent, own_response};
 use crate::admission::Route;
@@ -19,6 +20,7 @@ use domain::identity::Principal;
 use domain::refusal::Refusal;
 use edge::forward::{self, AllowedFeatures, ForwardContext, RequestFeatures, UpstreamRequest, ValidatedHead};
 use journal::audit::{AuditEntry, Unavailable, Use};
+use platform::metrics::PublicRouteMetrics;
 use platform::request_body::RequestBody;
 use state::Admitted;
 
@@ -134,6 +136,36 @@ impl Gateway {
         match result {
             Ok(admitted) => Ok(admitted),
             Err(denial) => Err(Box::pin(self.refuse(arrival, head, route, &denial)).await),
+        }
+    }
+
+    /// Admits a request to a public route; or refuses it.
+    fn admit_public(
+        &self,
+        arrival: &Arrival,
+        head: &ValidatedHead,
+        route: &Route,
+        metrics: &PublicRouteMetrics,
+    ) -> Result<PublicSlot, Box<Response<GuardedBody>>> {
+        arrival.note_admission(head, route, &self.settings.credentials, || None);
+        match self.public.admit(arrival.client.ip, arrival.time) {
+            Ok(slot) => {
+                metrics.admitted.inc();
+                Ok(slot)
+            }
+            Err(seconds) => {
+                let rejection = if let Some(seconds) = seconds {
+                    metrics.address_limited.inc();
+                    Rejection::with_retry_after(Refusal::AddressLimited, seconds)
+                } else {
+                    metrics.busy.inc();
+                    Rejection::new(Refusal::PublicBusy)
+                };
+                let mut response = arrival.reject(&rejection);
+                arrival.connection.count_refusal(arrival.version, &mut response);
+                route.metrics.count_response(response.status());
+                Err(Box::new(own_response::own(response)))
+            }
         }
     }
 

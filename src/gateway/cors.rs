@@ -1,27 +1,17 @@
-//! Answers that pages of other origins may read, and preflights.
-//!
-//! - Every answer to a listed origin says that it may be read, refusals included; what the upstream says of that is
-//!   dropped. An answer to another origin stays as it is.
-//! - A preflight of a listed origin costs no token and no slot and has no record: the bucket of its address bounds it.
-//!   Other requests with `OPTIONS` are requests like all.
+//! Answers that pages of other origins may read: every answer to a listed origin says that it may be read, refusals
+//! included, and what the upstream says of that is dropped. An answer to another origin stays as it is.
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, VARY,
 };
 use http::request::Parts;
-use http::{HeaderMap, HeaderName, HeaderValue, Method, Response, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 
 use super::Gateway;
-use super::guarded_body::GuardedBody;
-use super::own_response::{own, reject};
-use super::rejection::Rejection;
-use super::request::Arrival;
-use crate::admission::{CorsPolicy, preflight_method};
-use domain::refusal::Refusal;
+use crate::admission::CorsPolicy;
 
 /// Beginning of the names of all fields about it.
 const PREFIX: &str = "access-control-";
@@ -40,6 +30,11 @@ impl CrossOrigin {
         let policy = gateway.admission.cors_policy(head)?;
         let allow_origin = policy.allow_origin(head);
         Some(Box::new(Self { policy: Arc::clone(policy), allow_origin }))
+    }
+
+    /// True if the origin is listed.
+    pub(super) fn is_listed(&self) -> bool {
+        self.allow_origin.is_some()
     }
 
     /// Removes what the upstream says, where the gateway says it.
@@ -61,32 +56,16 @@ impl CrossOrigin {
             headers.append(VARY, HeaderValue::from_static("Origin"));
         }
     }
-}
 
-impl Gateway {
-    /// Answers a preflight of a listed origin; none when the request is another one.
-    pub(super) fn answer_preflight(&self, arrival: &Arrival, head: &Parts) -> Option<Response<GuardedBody>> {
-        let cors = arrival.cors.as_ref()?;
-        cors.allow_origin.as_ref()?;
-        let method = preflight_method(head)?;
-        let route = self.admission.find_route_for(head, &method);
-        arrival.note_admission(head, route, &self.settings.credentials, || None);
-        if let Err(seconds) = self.public.count(arrival.client.ip, arrival.time) {
-            let rejection = Rejection::with_retry_after(Refusal::AddressLimited, seconds);
-            return Some(reject(arrival, &rejection, &route.metrics));
-        }
-        let mut response = Response::new(Bytes::new());
-        *response.status_mut() = StatusCode::NO_CONTENT;
-        let headers = response.headers_mut();
-        if let Some(methods) = list(&self.admission.methods_for(head, method)) {
+    /// Writes what the answer to a preflight says beside: what requests may have, with these methods.
+    pub(super) fn write_preflight(&self, headers: &mut HeaderMap, methods: &[Method]) {
+        if let Some(methods) = list(methods) {
             headers.insert(ACCESS_CONTROL_ALLOW_METHODS, methods);
         }
-        headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, cors.policy.allow_headers.clone());
-        headers.insert(ACCESS_CONTROL_MAX_AGE, cors.policy.max_age.clone());
+        headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, self.policy.allow_headers.clone());
+        headers.insert(ACCESS_CONTROL_MAX_AGE, self.policy.max_age.clone());
         let vary = "Origin, Access-Control-Request-Method, Access-Control-Request-Headers";
         headers.insert(VARY, HeaderValue::from_static(vary));
-        route.metrics.count_response(response.status());
-        Some(own(response))
     }
 }
 

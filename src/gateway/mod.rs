@@ -32,6 +32,7 @@ mod admit;
 mod denial;
 mod public;
 mod cors;
+mod preflight;
 mod exchange;
 mod open_exchanges;
 mod exchange_slots;

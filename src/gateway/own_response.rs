@@ -8,7 +8,7 @@ use http::header::{CONNECTION, CONTENT_LENGTH};
 use http::request::Parts;
 use http::{HeaderValue, Response, Version};
 use http_body::Body as _;
-use http_body_util::{BodyExt as _, Full};
+use http_body_util::{BodyExt as _, Collected, Full};
 use hyper::body::Incoming;
 use tokio::task::spawn_local;
 use tokio::time::timeout;
@@ -20,6 +20,7 @@ use super::guarded_body::{GuardedBody, OwnBody};
 use super::rate_limit::RateLimitFields;
 use super::rejection::Rejection;
 use super::request::Arrival;
+use super::rpc_protocol::RpcProtocol;
 use crate::admission::Route;
 use domain::clock;
 use domain::identity::X_REQUEST_ID;
@@ -84,13 +85,22 @@ pub(super) async fn finish(
     // Before the translation: what is counted and shown is the refusal.
     let mut response = arrival.mark(response);
     if let Some(rpc) = rpc {
-        rpc.translate(&mut response).await;
+        translate(rpc, &mut response).await;
     }
     if let (GuardedBody::Own(own), Some(observed)) = (response.body_mut(), observed) {
         observed.note(|facts| facts.response_body_bytes = own.body.size_hint().lower());
         own.observed = Some(observed);
     }
     response
+}
+
+/// Translates a refusal into the protocol of the caller.
+async fn translate(rpc: RpcProtocol, response: &mut Response<GuardedBody>) {
+    let GuardedBody::Own(own) = response.body() else { return };
+    let Ok(body) = own.body.clone().collect().await.map(Collected::to_bytes);
+    if let (Some(body), GuardedBody::Own(own)) = (rpc.translate(response, &body), response.body_mut()) {
+        own.body = Full::new(body);
+    }
 }
 
 impl Gateway {

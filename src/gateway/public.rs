@@ -8,20 +8,9 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use http::Response;
-
-use super::Gateway;
-use super::guarded_body::GuardedBody;
-use super::own_response::own;
-use super::rejection::Rejection;
-use super::request::Arrival;
-use crate::admission::Route;
 use domain::address_limiter::AddressLimiter;
 use domain::clock::Micros;
 use domain::quota::Quota;
-use domain::refusal::Refusal;
-use edge::forward::ValidatedHead;
-use platform::metrics::PublicRouteMetrics;
 
 /// Limits of requests without keys, as the configuration states them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,7 +67,7 @@ impl PublicLimits {
     ///
     /// # Errors
     /// The seconds until the address has a token; none when all places are taken.
-    fn admit(&self, address: IpAddr, now: Micros) -> Result<PublicSlot, Option<u64>> {
+    pub(super) fn admit(&self, address: IpAddr, now: Micros) -> Result<PublicSlot, Option<u64>> {
         let Some(slot) = self.acquire() else { return Err(None) };
         self.count(address, now).map_err(Some)?;
         Ok(slot)
@@ -91,43 +80,12 @@ impl Drop for PublicSlot {
     }
 }
 
-impl Gateway {
-    /// Admits a request to a public route; or refuses it.
-    pub(super) fn admit_public(
-        &self,
-        arrival: &Arrival,
-        head: &ValidatedHead,
-        route: &Route,
-        metrics: &PublicRouteMetrics,
-    ) -> Result<PublicSlot, Box<Response<GuardedBody>>> {
-        arrival.note_admission(head, route, &self.settings.credentials, || None);
-        match self.public.admit(arrival.client.ip, arrival.time) {
-            Ok(slot) => {
-                metrics.admitted.inc();
-                Ok(slot)
-            }
-            Err(seconds) => {
-                let rejection = if let Some(seconds) = seconds {
-                    metrics.address_limited.inc();
-                    Rejection::with_retry_after(Refusal::AddressLimited, seconds)
-                } else {
-                    metrics.busy.inc();
-                    Rejection::new(Refusal::PublicBusy)
-                };
-                let mut response = arrival.reject(&rejection);
-                arrival.connection.count_refusal(arrival.version, &mut response);
-                route.metrics.count_response(response.status());
-                Err(Box::new(own(response)))
-            }
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
+    use domain::refusal::Refusal;
 
     fn settings(requests: u32, concurrent: u32) -> PublicSettings {
         let quota = Quota { requests, per: Duration::from_secs(60), burst: requests, strict: false };

@@ -16,10 +16,8 @@ use envoy_wire::grpc::{self, Code};
 use http::header::{CONTENT_LENGTH, CONTENT_TYPE, RETRY_AFTER};
 use http::request::Parts;
 use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
-use http_body_util::{BodyExt as _, Collected, Full};
 use serde_json::json;
 
-use super::guarded_body::GuardedBody;
 use domain::problem::{self, Problem};
 
 const CONNECT_VERSION: HeaderName = HeaderName::from_static("connect-protocol-version");
@@ -76,19 +74,18 @@ impl RpcProtocol {
         }
     }
 
-    /// Translates a refusal into this protocol. What is no problem document stays as it is.
-    pub(super) async fn translate(self, response: &mut Response<GuardedBody>) {
+    /// Translates a refusal with this body into the protocol. Returns the body of the answer; none where it stays as it
+    /// is, because it is no problem document.
+    pub(super) fn translate<B>(self, response: &mut Response<B>, body: &[u8]) -> Option<Bytes> {
         let is_problem = response.headers().get(CONTENT_TYPE).is_some_and(|value| value == problem::MEDIA_TYPE);
         let code = code(response.status());
-        let GuardedBody::Own(own) = response.body_mut() else { return };
-        let Ok(text) = own.body.clone().collect().await.map(Collected::to_bytes);
-        let Some(problem) = serde_json::from_slice::<Problem<'_>>(&text).ok().filter(|_| is_problem) else { return };
+        let problem = serde_json::from_slice::<Problem<'_>>(body).ok().filter(|_| is_problem)?;
         let error = json!({ "code": code.name(), "message": problem.detail });
-        own.body = Full::new(match self {
+        let body = match self {
             Self::Grpc | Self::GrpcWeb | Self::GrpcWebText => Bytes::new(),
             Self::ConnectUnary => error.to_string().into(),
             Self::ConnectJson | Self::ConnectProto => end_of_stream(&json!({ "error": error }).to_string()),
-        });
+        };
         if self != Self::ConnectUnary {
             *response.status_mut() = StatusCode::OK;
         }
@@ -101,6 +98,7 @@ impl RpcProtocol {
                 headers.insert(PUSHBACK, pushback);
             }
         }
+        Some(body)
     }
 }
 

@@ -14,37 +14,13 @@ use futures_util::future::join_all;
 use tokio::time::sleep;
 
 use super::server::Server;
-use super::server_info::{Replication, Unsuitable};
+use super::server_info::{Replication, ReplicationStatus, Unsuitable};
 use super::shared::ClientShared;
 
 /// Interval of looks: shorter than that of scrapes, at the cost of one command.
 const INTERVAL: Duration = Duration::from_secs(5);
 /// Interval until the first server has answered.
 const FIRST_INTERVAL: Duration = Duration::from_millis(100);
-
-/// Difference of clocks, in microseconds, beyond which this process ends and accepts nothing of others by its own: a
-/// minute. Clocks that are synchronized differ by less than a second.
-pub const MAX_CLOCK_DIFFERENCE: u64 = 60_000_000;
-
-/// Replicas, eviction and clocks of the primaries, at the last look.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ReplicationStatus {
-    /// Replicas in step, of the primary that has the fewest.
-    pub replicas: u64,
-    /// Bytes that a replica in step has not confirmed yet, of the one that is farthest behind.
-    pub lag_bytes: u64,
-    /// True when a primary may evict records.
-    pub evicts: bool,
-    /// Microseconds by which the clock of a primary is ahead of that of this process, of the one that differs most.
-    pub clock_ahead: i64,
-}
-
-impl ReplicationStatus {
-    /// Returns whether the clocks of this process and of the primaries agree to a minute.
-    pub fn clocks_agree(&self) -> bool {
-        self.clock_ahead.unsigned_abs() <= MAX_CLOCK_DIFFERENCE
-    }
-}
 
 /// Looks again and again, for as long as the task lives.
 pub async fn watch_replication(client: Arc<ClientShared>) {

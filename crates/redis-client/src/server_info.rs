@@ -6,6 +6,10 @@ use std::sync::Arc;
 /// The oldest major version that has the commands that the scripts use.
 const MIN_MAJOR: u32 = 7;
 
+/// Difference of clocks, in microseconds, beyond which this process ends and accepts nothing of others by its own: a
+/// minute. Clocks that are synchronized differ by less than a second.
+pub const MAX_CLOCK_DIFFERENCE: u64 = 60_000_000;
+
 /// A server that cannot hold the state, however healthy it is. An operator has to change it.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Unsuitable {
@@ -132,6 +136,26 @@ impl ServerInfo {
             "noeviction" => Ok(()),
             policy => Err(Unsuitable::Evicts(policy.to_owned())),
         }
+    }
+}
+
+/// Replicas, eviction and clocks of the primaries, at the last look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ReplicationStatus {
+    /// Replicas in step, of the primary that has the fewest.
+    pub replicas: u64,
+    /// Bytes that a replica in step has not confirmed yet, of the one that is farthest behind.
+    pub lag_bytes: u64,
+    /// True when a primary may evict records.
+    pub evicts: bool,
+    /// Microseconds by which the clock of a primary is ahead of that of this process, of the one that differs most.
+    pub clock_ahead: i64,
+}
+
+impl ReplicationStatus {
+    /// Returns whether the clocks of this process and of the primaries agree to a minute.
+    pub fn clocks_agree(&self) -> bool {
+        self.clock_ahead.unsigned_abs() <= MAX_CLOCK_DIFFERENCE
     }
 }
 

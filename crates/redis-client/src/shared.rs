@@ -8,7 +8,7 @@ use parking_lot::Mutex;
 use tokio::sync::watch;
 
 use super::live_links::LiveLinks;
-use super::replication_watch::ReplicationStatus;
+use super::server_info::ReplicationStatus;
 use super::settings::{ConnectionSettings, Login, Servers};
 use domain::clock::{self, Micros};
 use platform::tls;

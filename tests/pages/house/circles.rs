@@ -16,7 +16,6 @@ const CIRCLES: &[(&str, &str)] = &[
          oidc/subject_token request",
     ),
     ("crates/control/src/management", "key_creation key_policy keys org_policy orgs patches users"),
-    ("crates/redis-client/src", "connect dial fault hash_slots link replication_watch sentinel server shared"),
     (
         "crates/state/src",
         "change decision embedded/cached_principals embedded/entitlements embedded/key_record \
@@ -52,7 +51,6 @@ const CIRCLES: &[(&str, &str)] = &[
     ("src/cli/convert", "apisix kong source unkey"),
     ("src/cli/convert", "field key_text report"),
     ("src/cli", "federation list new_key show token"),
-    ("src/gateway", "cors exchange guarded_body own_response public request rpc_protocol"),
 ];
 
 type Edges<'a> = BTreeMap<&'a Path, BTreeSet<&'a Path>>;
