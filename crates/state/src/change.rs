@@ -3,13 +3,16 @@
 use std::fmt;
 
 use domain::clock::Micros;
-use domain::identity::{OrgId, SessionId, UserId};
+use domain::identity::{OrgId, Permission, SessionId, UserId, Voucher};
+use domain::key::policy::{Field, PolicyPatch};
 use domain::key::{KeyDigest, KeyId};
 use domain::management_token::{ManagementToken, TokenId};
+use domain::quota::Quota;
 use domain::session::TokenDigest;
 
 use super::{
-    ActorName, ChangeError, FederationExchange, Key, LastRotation, Org, RuleChange, Session, TicketSource, User,
+    ActorName, ChangeError, FederationExchange, Key, KeyEvent, LastRotation, Org, OrgPolicy, Permitted, PolicyChange,
+    PolicyScope, RuleChange, Session, TicketSource, User,
 };
 use super::{ETag, IdempotentRequest, KeyPatch, OrgPatch, UserPatch};
 use super::{is_session_quota_digest, session_quota_digest};
@@ -181,7 +184,186 @@ pub enum Change {
     },
 }
 
+/// The record that a change changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Target {
+    Org(OrgId),
+    User(OrgId, UserId),
+    Key(KeyId),
+}
+
 impl Change {
+    /// Suspends or resumes an organization.
+    pub fn suspend_org(org: OrgId, suspended: bool) -> Self {
+        Self::UpdateOrg { org, patch: OrgPatch { suspended: Some(suspended), ..OrgPatch::default() } }
+    }
+
+    /// Sets an organization's own limit of requests in flight; none for the configured limit.
+    pub fn limit_org(org: OrgId, concurrent: Option<u32>) -> Self {
+        Self::UpdateOrg { org, patch: OrgPatch { concurrent: field(concurrent), ..OrgPatch::default() } }
+    }
+
+    /// Replaces the policy of an organization for keys that are created from now on; the empty one bounds nothing.
+    pub fn set_org_policy(org: OrgId, policy: OrgPolicy) -> Self {
+        Self::UpdateOrg { org, patch: OrgPatch { policy: policy.into(), ..OrgPatch::default() } }
+    }
+
+    /// Replaces the permissions of a user, and takes back a withdrawal. See [`Permitted`].
+    pub fn permit_user(org: OrgId, user: UserId, permissions: Vec<Permission>, vouched_by: Option<Voucher>) -> Self {
+        let permitted = Some(Permitted { permissions, vouched_by });
+        Self::UpdateUser { org, user, patch: UserPatch { permitted, ..UserPatch::default() } }
+    }
+
+    /// Suspends a user at this time, or, without one, resumes it; as the operator or as an administrator of the
+    /// organization.
+    pub fn suspend_user(org: OrgId, user: UserId, at: Option<Micros>, by_operator: bool) -> Self {
+        Self::UpdateUser { org, user, patch: UserPatch { suspended: field(at), by_operator, ..UserPatch::default() } }
+    }
+
+    /// Makes another person of the organization responsible for a service.
+    pub fn reassign_user(org: OrgId, user: UserId, responsible: UserId) -> Self {
+        let responsible = Some(responsible);
+        Self::UpdateUser { org, user, patch: UserPatch { responsible, ..UserPatch::default() } }
+    }
+
+    /// Sets a key's own quota; none for the configured one.
+    pub fn limit_key(key: KeyId, quota: Option<Quota>) -> Self {
+        Self::UpdateKey { key, patch: KeyPatch { quota: field(quota), ..KeyPatch::default() } }
+    }
+
+    /// Changes the policy of a key.
+    pub fn set_key_policy(key: KeyId, patch: Box<PolicyPatch>, allowed: PolicyScope) -> Self {
+        let policy = Some(PolicyChange { patch, allowed });
+        Self::UpdateKey { key, patch: KeyPatch { policy, ..KeyPatch::default() } }
+    }
+
+    /// The change with the actor who makes it, which is recorded of keys that are created, rotated or revoked. A change
+    /// by a program is made only while its management token is not revoked.
+    #[must_use]
+    pub fn by(self, actor: &str) -> Self {
+        let actor = ActorName::new(actor);
+        let depends_on_token = actor.token().is_some() && self.is_of_records();
+        if self.key_event().is_none() && !depends_on_token {
+            return self;
+        }
+        Self::ByActor { actor, change: Box::new(self) }
+    }
+
+    /// The change that is made, as [`Change::as_made`], owned.
+    pub(super) fn into_made(self) -> Self {
+        match self {
+            Self::ByPerson { change, .. }
+            | Self::ByActor { change, .. }
+            | Self::ByFederation { change, .. }
+            | Self::IfMatch { change, .. }
+            | Self::Once { change, .. } => change.into_made(),
+            change => change,
+        }
+    }
+
+    /// The key that is changed, how, and when; none of changes that have no actor.
+    pub(super) fn key_event(&self) -> Option<(KeyId, KeyEvent, Micros)> {
+        match self.as_made() {
+            Self::CreateKey { key, .. } => Some((key.id, KeyEvent::Created, key.created)),
+            Self::RotateKey { key, at, .. } => Some((*key, KeyEvent::Rotated, *at)),
+            Self::RevokeKey { key, at } => Some((*key, KeyEvent::Revoked, *at)),
+            _ => None,
+        }
+    }
+
+    /// The change with the record of its request: it is made unless there is a live record with the same id already.
+    /// Then [`super::ChangeError::Repeated`] has that record.
+    ///
+    /// # Panics
+    /// The change is one of a session or a ticket.
+    #[must_use]
+    pub fn once(self, request: IdempotentRequest) -> Self {
+        assert!(self.takes_record(), "sessions and tickets take no idempotency key");
+        Self::Once { request: Box::new(request), change: Box::new(self) }
+    }
+
+    /// Returns whether it depends on an entity tag, or has the record of a request.
+    pub(super) fn has_conditions(&self) -> bool {
+        match self {
+            Self::ByPerson { change, .. } | Self::ByActor { change, .. } => change.has_conditions(),
+            Self::IfMatch { .. } | Self::Once { .. } => true,
+            _ => false,
+        }
+    }
+
+    /// The change with a condition: it is made only if the record that it changes has this tag at that moment, else it
+    /// fails with [`super::ChangeError::Stale`], as the creation of a record always does. With an idempotency key, the
+    /// record of the request goes first.
+    #[must_use]
+    pub fn if_match(self, etag: ETag) -> Self {
+        match self {
+            Self::Once { request, change } => Self::Once { request, change: Box::new(change.if_match(etag)) },
+            change => Self::IfMatch { etag, change: Box::new(change) },
+        }
+    }
+
+    /// Returns whether it has the record of a request.
+    pub(super) fn has_record(&self) -> bool {
+        match self {
+            Self::ByPerson { change, .. } | Self::ByActor { change, .. } | Self::IfMatch { change, .. } => {
+                change.has_record()
+            }
+            change => matches!(change, Self::Once { .. }),
+        }
+    }
+
+    /// The same change without the record of its request.
+    #[must_use]
+    pub(super) fn without_record(self) -> Self {
+        let inner = |change: Box<Self>| Box::new(change.without_record());
+        match self {
+            Self::ByPerson { person, change } => Self::ByPerson { person, change: inner(change) },
+            Self::ByActor { actor, change } => Self::ByActor { actor, change: inner(change) },
+            Self::IfMatch { etag, change } => Self::IfMatch { etag, change: inner(change) },
+            Self::Once { change, .. } => *change,
+            change => change,
+        }
+    }
+
+    /// Returns whether it is a change of an organization, a user, a key, a federation rule or a management token, and
+    /// not one of sessions.
+    pub(super) fn is_of_records(&self) -> bool {
+        self.takes_record() || matches!(self.as_made(), Self::RevokeToken { .. })
+    }
+
+    /// Returns whether it revokes this management token.
+    pub(super) fn revokes(&self, token: TokenId) -> bool {
+        matches!(self.as_made(), Self::RevokeToken { token: revoked, .. } if *revoked == token)
+    }
+
+    /// Returns whether it is a change of an organization, a user, a key or a federation rule, or a new management
+    /// token.
+    fn takes_record(&self) -> bool {
+        self.target().is_some()
+            || matches!(
+                self.as_made(),
+                Self::CreateOrg(_)
+                    | Self::CreateUser(_)
+                    | Self::CreateKey { .. }
+                    | Self::CreateToken(_)
+                    | Self::FederationRule(_)
+            )
+    }
+
+    /// The record that is changed; none when one is created.
+    pub(super) fn target(&self) -> Option<Target> {
+        Some(match self.as_made() {
+            Self::UpdateOrg { org, .. } => Target::Org(*org),
+            Self::UpdateUser { org, user, .. }
+            | Self::WithdrawUser { org, user, .. }
+            | Self::RemoveUser { org, user, .. } => Target::User(*org, *user),
+            Self::UpdateKey { key, .. } | Self::RotateKey { key, .. } | Self::RevokeKey { key, .. } => {
+                Target::Key(*key)
+            }
+            _ => return None,
+        })
+    }
+
     /// True for a change that withdraws something, or changes a record in place. Such changes must succeed also when
     /// the disk is full; others may then be refused, because they would use up the space that is kept for these.
     pub fn withdraws(&self) -> bool {
@@ -277,5 +459,54 @@ impl fmt::Debug for Change {
             Self::RevokeToken { .. } => "RevokeToken",
             Self::PutTicket { .. } => "PutTicket",
         })
+    }
+}
+
+/// The change of a field to this value; without one it is cleared.
+fn field<T>(value: Option<T>) -> Field<T> {
+    value.map_or(Field::Clear, Field::Set)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request() -> IdempotentRequest {
+        IdempotentRequest {
+            id: [1; 32],
+            token: "AbCdEf1234".parse().unwrap(),
+            body: [2; 32],
+            status: 200,
+            resource: "org".into(),
+            now: Micros(1),
+            expires: Micros(2),
+            max_live: IdempotentRequest::MAX_LIVE,
+        }
+    }
+
+    #[test]
+    fn withdrawal_is_one_with_and_without_its_record() {
+        let suspend = Change::suspend_org(OrgId::generate(), true);
+        let etag = "AAAAAAAAAAAAAAAAAAAAAA".parse().unwrap();
+        for recorded in [suspend.clone().once(request()), suspend.clone().once(request()).if_match(etag).by("a")] {
+            assert!(recorded.withdraws() && recorded.has_record());
+            let without = recorded.without_record();
+            assert!(without.withdraws() && !without.has_record());
+        }
+        assert!(suspend.withdraws());
+    }
+
+    #[test]
+    fn record_goes_before_the_entity_tag() {
+        let etag = "AAAAAAAAAAAAAAAAAAAAAA".parse().unwrap();
+        let change = Change::suspend_org(OrgId::generate(), true).once(request()).if_match(etag);
+        assert!(matches!(change, Change::Once { change, .. } if matches!(*change, Change::IfMatch { .. })));
+    }
+
+    #[test]
+    #[should_panic(expected = "take no idempotency key")]
+    fn change_of_a_session_takes_no_record() {
+        let session = domain::identity::SessionId::generate();
+        let _ = Change::EndSession { session }.once(request());
     }
 }

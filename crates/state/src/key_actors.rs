@@ -8,10 +8,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Change, Key};
+use super::Key;
 use domain::clock::Micros;
 use domain::identity::UserId;
-use domain::key::KeyId;
 use domain::management_token::TokenId;
 
 /// Longest name in an imported file, in bytes: twice the longest names of Unix users, and more.
@@ -129,42 +128,6 @@ impl<A> KeyActors<A> {
 impl<A> Default for KeyActors<A> {
     fn default() -> Self {
         Self([const { None }; 3])
-    }
-}
-
-impl Change {
-    /// The change with the actor who makes it, which is recorded of keys that are created, rotated or revoked. A change
-    /// by a program is made only while its management token is not revoked.
-    #[must_use]
-    pub fn by(self, actor: &str) -> Self {
-        let actor = ActorName::new(actor);
-        let depends_on_token = actor.token().is_some() && self.is_of_records();
-        if self.key_event().is_none() && !depends_on_token {
-            return self;
-        }
-        Self::ByActor { actor, change: Box::new(self) }
-    }
-
-    /// The change that is made, as [`Change::as_made`], owned.
-    pub(super) fn into_made(self) -> Self {
-        match self {
-            Self::ByPerson { change, .. }
-            | Self::ByActor { change, .. }
-            | Self::ByFederation { change, .. }
-            | Self::IfMatch { change, .. }
-            | Self::Once { change, .. } => change.into_made(),
-            change => change,
-        }
-    }
-
-    /// The key that is changed, how, and when; none of changes that have no actor.
-    pub(super) fn key_event(&self) -> Option<(KeyId, KeyEvent, Micros)> {
-        match self.as_made() {
-            Self::CreateKey { key, .. } => Some((key.id, KeyEvent::Created, key.created)),
-            Self::RotateKey { key, at, .. } => Some((*key, KeyEvent::Rotated, *at)),
-            Self::RevokeKey { key, at } => Some((*key, KeyEvent::Revoked, *at)),
-            _ => None,
-        }
     }
 }
 

@@ -8,8 +8,8 @@ use super::identity::IdentityGuard;
 use super::redis::IdentityRecord;
 use super::redis::directory::{self, KeyActorIndex, Keys, ManagementTokens, Orgs, Sessions, UserIndex, Users};
 use super::{
-    ActorName, CredentialStatus, CursorSecret, FederationRule, IdempotencyPlace, IdempotencyRecord, Key, KeyActors,
-    KeyList, KeyPosition, Org, RevocationLog, Session, State, Unavailable, User, Validity,
+    ActorName, ChangeError, CredentialStatus, CursorSecret, FederationRule, IdempotencyPlace, IdempotencyRecord, Key,
+    KeyActors, KeyList, KeyPosition, Org, RevocationLog, Session, State, StorageError, Unavailable, User, Validity,
 };
 use domain::clock::Micros;
 use domain::identity::{OrgId, PersonId, Principal, SessionId, UserId};
@@ -17,6 +17,7 @@ use domain::key::{KeyDigest, KeyId};
 use domain::management_token::{ManagementToken, TokenId};
 use domain::page::Page;
 use domain::quota::RateLimitStatus;
+use domain::session::TokenDigest;
 
 lookups! {
     /// All organizations, in the order of their creation.
@@ -179,6 +180,34 @@ lookups! {
 }
 
 impl State {
+    /// The live session with this digest. The look-up counts as a use.
+    ///
+    /// # Errors
+    /// [`Unavailable`]; the embedded state always answers.
+    pub async fn session(&self, digest: &TokenDigest, now: Micros) -> Result<Option<Session>, Unavailable> {
+        let found = match self {
+            state if state.identity().is_broken() => return Err(Unavailable::Lost),
+            Self::Embedded(state) if state.is_frozen() => Box::pin(state.session_after_handover(digest, now)).await,
+            Self::Embedded(state) => Ok(state.session(digest, now)),
+            Self::Redis(state) => Sessions(&state.transactions).use_live(digest, now).await,
+        }?;
+        self.confirm_found(found).await
+    }
+
+    /// Takes a ticket and returns its content; none when it does not exist, has expired, or was taken before. When this
+    /// returns, the removal is durable.
+    ///
+    /// # Errors
+    /// [`ChangeError::Unavailable`] and [`ChangeError::Closed`]; the ticket may be gone then.
+    pub async fn take_ticket(&self, digest: &TokenDigest, now: Micros) -> Result<Option<Vec<u8>>, ChangeError> {
+        let taken = match self {
+            Self::Embedded(state) => state.take_ticket(digest, now).await,
+            Self::Redis(state) => directory::Tickets(&state.transactions).take(digest, now).await,
+        }?;
+        let lost = |error| ChangeError::Unavailable(StorageError::Redis(error));
+        self.confirm_found(taken).await.map_err(lost)
+    }
+
     /// The rate-limit status of a key. Takes nothing.
     ///
     /// # Errors

@@ -4,12 +4,11 @@
 //! - A patch is made whole or not at all, as every [`Change`].
 
 use domain::clock::Micros;
-use domain::identity::{OrgId, Permission, UserId, Voucher};
-use domain::key::KeyId;
+use domain::identity::{Permission, UserId, Voucher};
 use domain::key::policy::{Field, PolicyPatch};
 use domain::quota::Quota;
 
-use super::{Change, OrgPolicy, OrgPolicyPatch, PolicyScope, User};
+use super::{OrgPolicyPatch, PolicyScope, User};
 
 /// Change of an organization.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -86,55 +85,4 @@ impl UserPatch {
         }
         user.responsible = responsible.or(user.responsible);
     }
-}
-
-impl Change {
-    /// Suspends or resumes an organization.
-    pub fn suspend_org(org: OrgId, suspended: bool) -> Self {
-        Self::UpdateOrg { org, patch: OrgPatch { suspended: Some(suspended), ..OrgPatch::default() } }
-    }
-
-    /// Sets an organization's own limit of requests in flight; none for the configured limit.
-    pub fn limit_org(org: OrgId, concurrent: Option<u32>) -> Self {
-        Self::UpdateOrg { org, patch: OrgPatch { concurrent: field(concurrent), ..OrgPatch::default() } }
-    }
-
-    /// Replaces the policy of an organization for keys that are created from now on; the empty one bounds nothing.
-    pub fn set_org_policy(org: OrgId, policy: OrgPolicy) -> Self {
-        Self::UpdateOrg { org, patch: OrgPatch { policy: policy.into(), ..OrgPatch::default() } }
-    }
-
-    /// Replaces the permissions of a user, and takes back a withdrawal. See [`Permitted`].
-    pub fn permit_user(org: OrgId, user: UserId, permissions: Vec<Permission>, vouched_by: Option<Voucher>) -> Self {
-        let permitted = Some(Permitted { permissions, vouched_by });
-        Self::UpdateUser { org, user, patch: UserPatch { permitted, ..UserPatch::default() } }
-    }
-
-    /// Suspends a user at this time, or, without one, resumes it; as the operator or as an administrator of the
-    /// organization.
-    pub fn suspend_user(org: OrgId, user: UserId, at: Option<Micros>, by_operator: bool) -> Self {
-        Self::UpdateUser { org, user, patch: UserPatch { suspended: field(at), by_operator, ..UserPatch::default() } }
-    }
-
-    /// Makes another person of the organization responsible for a service.
-    pub fn reassign_user(org: OrgId, user: UserId, responsible: UserId) -> Self {
-        let responsible = Some(responsible);
-        Self::UpdateUser { org, user, patch: UserPatch { responsible, ..UserPatch::default() } }
-    }
-
-    /// Sets a key's own quota; none for the configured one.
-    pub fn limit_key(key: KeyId, quota: Option<Quota>) -> Self {
-        Self::UpdateKey { key, patch: KeyPatch { quota: field(quota), ..KeyPatch::default() } }
-    }
-
-    /// Changes the policy of a key.
-    pub fn set_key_policy(key: KeyId, patch: Box<PolicyPatch>, allowed: PolicyScope) -> Self {
-        let policy = Some(PolicyChange { patch, allowed });
-        Self::UpdateKey { key, patch: KeyPatch { policy, ..KeyPatch::default() } }
-    }
-}
-
-/// The change of a field to this value; without one it is cleared.
-fn field<T>(value: Option<T>) -> Field<T> {
-    value.map_or(Field::Clear, Field::Set)
 }

@@ -13,11 +13,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{ChangeError, State, StorageError, Unavailable, redis};
 use domain::clock::Micros;
 use domain::identity::{OrgId, PersonId, SessionId, UserId};
 use domain::key::KeyDigest;
-use domain::session::TokenDigest;
 
 /// Prefix of every session quota key's digest. No text with such a SHA-256 is known.
 const SESSION_QUOTA_PREFIX: &[u8; 16] = b"keygate.session.";
@@ -129,34 +127,4 @@ pub fn session_quota_digest(user: UserId) -> KeyDigest {
 /// Returns true for the digest of a session quota key.
 pub fn is_session_quota_digest(digest: &KeyDigest) -> bool {
     digest.as_bytes().starts_with(SESSION_QUOTA_PREFIX)
-}
-
-impl State {
-    /// The live session with this digest. The look-up counts as a use.
-    ///
-    /// # Errors
-    /// [`Unavailable`]; the embedded state always answers.
-    pub async fn session(&self, digest: &TokenDigest, now: Micros) -> Result<Option<Session>, Unavailable> {
-        let found = match self {
-            state if state.identity().is_broken() => return Err(Unavailable::Lost),
-            Self::Embedded(state) if state.is_frozen() => Box::pin(state.session_after_handover(digest, now)).await,
-            Self::Embedded(state) => Ok(state.session(digest, now)),
-            Self::Redis(state) => redis::directory::Sessions(&state.transactions).use_live(digest, now).await,
-        }?;
-        self.confirm_found(found).await
-    }
-
-    /// Takes a ticket and returns its content; none when it does not exist, has expired, or was taken before. When this
-    /// returns, the removal is durable.
-    ///
-    /// # Errors
-    /// [`ChangeError::Unavailable`] and [`ChangeError::Closed`]; the ticket may be gone then.
-    pub async fn take_ticket(&self, digest: &TokenDigest, now: Micros) -> Result<Option<Vec<u8>>, ChangeError> {
-        let taken = match self {
-            Self::Embedded(state) => state.take_ticket(digest, now).await,
-            Self::Redis(state) => redis::directory::Tickets(&state.transactions).take(digest, now).await,
-        }?;
-        let lost = |error| ChangeError::Unavailable(StorageError::Redis(error));
-        self.confirm_found(taken).await.map_err(lost)
-    }
 }

@@ -6,7 +6,7 @@
 //! - A suspended organization creates nothing.
 //! - The key of an exchange is made only while its service is active, in an organization that is not suspended.
 
-use super::idempotency::Target;
+use super::change::Target;
 use super::{Change, ChangeError, Org, User};
 use domain::identity::{OrgId, UserId};
 use domain::key::KeyId;

@@ -18,35 +18,22 @@ const CIRCLES: &[(&str, &str)] = &[
     ("crates/control/src/management", "key_creation key_policy keys org_policy orgs patches users"),
     (
         "crates/state/src",
-        "change decision embedded/cached_principals embedded/entitlements embedded/key_record \
-         embedded/key_slots embedded/key_state embedded/key_terms embedded/stored_key embedded/successor \
-         error export federation/mod idempotency import key_actors last_rotation listing management_tokens \
-         patches policy_scope redis/decide/cached_refusal redis/decide/call_arguments \
-         redis/decide/call_outcome redis/decide/decide_call redis/decide/decide_codec redis/decide/decider \
-         redis/decide/key_cache redis/decide/local_refusal redis/decide/pending_reports redis/decide/probe \
-         redis/decide/shared redis/decide/steps redis/decide/usage redis/digest_index \
-         redis/directory/change redis/directory/change_steps redis/directory/check \
-         redis/directory/commit_error redis/directory/creation_token redis/directory/digest_claims \
-         redis/directory/federation redis/directory/idempotency redis/directory/key_actors \
-         redis/directory/key_list redis/directory/keys redis/directory/management_tokens \
-         redis/directory/orgs redis/directory/origin redis/directory/record_fields \
-         redis/directory/revocation_log redis/directory/session_index redis/directory/sessions \
-         redis/directory/standing redis/directory/standings redis/directory/tickets \
-         redis/directory/token_grants redis/directory/transaction redis/directory/transactions \
-         redis/directory/user_index redis/directory/user_writes redis/directory/users redis/format \
-         redis/identity redis/import/confirm redis/import/mod redis/log_follower redis/maintenance \
-         redis/mod redis/open_error redis/record_codec redis/record_names redis/revocation_reader \
-         redis/revocations/asserter redis/revocations/assertion redis/revocations/batches \
-         redis/revocations/entry redis/revocations/kept redis/revocations/revocation redis/settings \
-         redis/slots/heartbeat redis/slots/lease redis/slots/permit redis/slots/registration \
-         redis/slots/sign_of_life redis/slots/slot_leases redis/slots/slot_report redis/slots/subject \
-         redis/unavailable revocation_log sessions standing validity",
+        "decision embedded/cached_principals embedded/entitlements embedded/key_record embedded/key_slots \
+         embedded/key_state embedded/key_terms embedded/stored_key embedded/successor",
     ),
     (
         "crates/state/src/embedded",
         "changes directory federation key_policies load load_keys org_rows preconditions services \
          session_rows standing",
     ),
+    ("crates/state/src", "import redis/directory/digest_claims redis/identity redis/import/confirm redis/import/mod"),
+    ("crates/state/src/redis/decide", "cached_refusal key_cache"),
+    ("crates/state/src/redis/decide", "call_outcome pending_reports"),
+    ("crates/state/src/redis/directory", "check transaction"),
+    ("crates/state/src/redis/directory", "federation key_list"),
+    ("crates/state/src/redis/directory", "idempotency orgs origin"),
+    ("crates/state/src/redis/slots", "lease permit sign_of_life slot_leases slot_report"),
+    ("crates/state/src", "revocation_log validity"),
     ("src/cli/apply", "org_policy_step plan policy_step rule_step user_step"),
     ("src/cli/convert", "apisix kong source unkey"),
     ("src/cli/convert", "field key_text report"),

@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::sql::{classify_error, execute, integer};
 use super::{Embedded, load};
-use crate::idempotency::Target;
+use crate::change::Target;
 use crate::{Change, ChangeError, ETag, IdempotencyRecord, IdempotentRequest};
 use domain::clock::Micros;
 

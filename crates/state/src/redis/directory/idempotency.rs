@@ -18,7 +18,7 @@ use super::check::Check;
 use super::commit_error::CommitError;
 use super::orgs::Orgs;
 use super::transactions::Transactions;
-use crate::idempotency::Target;
+use crate::change::Target;
 use crate::redis::record_names::hex;
 use crate::{Change, ChangeError, IdempotencyPlace, IdempotencyRecord, IdempotentRequest};
 use domain::clock::Micros;
