@@ -14,7 +14,7 @@ use domain::clock::Micros;
 use domain::key::OrgTag;
 use domain::management_token::TokenId;
 
-/// A request with an idempotency key. See [`Change::once`].
+/// A request with an idempotency key. See [`super::Change::once`].
 #[derive(Clone, PartialEq, Eq)]
 pub struct IdempotentRequest {
     /// SHA-256 over the token, the method, the path and the key.

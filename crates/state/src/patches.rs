@@ -1,7 +1,7 @@
 //! Patches: the changes of single fields of an organization, a user or a key, which one change makes together.
 //!
 //! - Fields that a patch does not name stay as they are.
-//! - A patch is made whole or not at all, as every [`Change`].
+//! - A patch is made whole or not at all, as every [`super::Change`].
 
 use domain::clock::Micros;
 use domain::identity::{Permission, UserId, Voucher};
