@@ -2,8 +2,8 @@
 # run_tests.sh SECONDS COMMAND...: runs a test command. One that does not end in this time is ended, and fails with the
 # names of the tests that were still running.
 #
-# cargo nextest, with a time-out for each test and a list of the slowest, is in no package of Debian, and takes more than
-# seven minutes of a core to build: each run of the continuous integration would wait for it longer than it would save.
+# cargo nextest, with a time-out for each test and a list of the slowest, is in no package of Debian, and takes more
+# than seven minutes of a core to build: each run of the continuous integration would wait for it longer than it saves.
 set -eu
 seconds=$1
 shift

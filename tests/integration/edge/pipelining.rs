@@ -180,7 +180,7 @@ fn request_behind_another_is_served_after_a_slow_response() {
         for piece in behind.as_bytes().chunks(behind.len().div_ceil(pieces)) {
             client.send(piece);
         }
-        // Longer than the pause between two looks for the client's end.
+        // The gateway has looked for the client's end, and found bytes.
         std::thread::sleep(std::time::Duration::from_millis(700));
         gate.wait();
         for _ in 0..101 {

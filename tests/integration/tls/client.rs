@@ -53,6 +53,13 @@ impl TlsClient {
         records(connection)
     }
 
+    /// Ends the client's half of the encryption. Returns the record that says so.
+    pub fn encrypt_close(&mut self) -> Vec<u8> {
+        let connection = &mut self.stream.get_mut().conn;
+        connection.send_close_notify();
+        records(connection)
+    }
+
     /// Sends bytes of records.
     pub fn send_records(&mut self, bytes: &[u8]) {
         self.stream.get_mut().sock.write_all(bytes).unwrap();

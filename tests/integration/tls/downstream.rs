@@ -33,11 +33,14 @@ impl Encrypted {
 
     /// Starts one with more keys in the block `tls`.
     pub fn with(keys: &str) -> Self {
+        Self::in_front_of(Upstream::start(), keys)
+    }
+
+    fn in_front_of(upstream: Upstream, keys: &str) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let authority = Authority::new();
         let shown = authority.certify(&["a.test"]);
         shown.write(dir.path(), "a");
-        let upstream = Upstream::start();
         let gateway = Gateway::with(&[upstream.address], &listen(&dir, keys));
         Self { upstream, gateway, authority, shown, dir }
     }
@@ -70,6 +73,34 @@ fn forwarded_proto_is_https_for_tls_clients() {
     assert!(received.header("forwarded").unwrap().contains("proto=https"), "{received:?}");
     assert_eq!(received.header("via"), Some("1.1 keygate"));
     assert_eq!(encrypted.gateway.records().len(), 2);
+}
+
+/// A client gives everything back at once when it closes its half of the encryption, or the connection, while its
+/// request is served, also behind what it has sent ahead.
+#[test]
+fn disconnect_is_seen_while_the_response_is_due() {
+    let encrypted = Encrypted::in_front_of(Upstream::answering(|_, _| {}), "");
+    let key = encrypted.gateway.key();
+    let request = head("GET", "/silent", &key.text, &[], 0);
+    for (number, (ahead, closes)) in [("", false), ("", true), ("GET / HT", true)].into_iter().enumerate() {
+        let mut client = encrypted.connect();
+        let records = client.encrypt(&request);
+        client.send_records(&records);
+        eventually("the request is at the upstream", || encrypted.upstream.count() == number + 1);
+        let records = client.encrypt(ahead);
+        client.send_records(&records);
+        assert_eq!(encrypted.gateway.explain_in_flight(&key), 1);
+        let open = if closes {
+            drop(client);
+            None
+        } else {
+            let records = client.encrypt_close();
+            client.send_records(&records);
+            Some(client)
+        };
+        eventually("the disconnect is seen", || encrypted.gateway.explain_in_flight(&key) == 0);
+        drop(open);
+    }
 }
 
 #[test]

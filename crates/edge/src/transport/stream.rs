@@ -3,10 +3,10 @@
 use std::io;
 use std::os::fd::AsFd as _;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use bytes::BytesMut;
-use tokio::io::Interest;
+use tokio::io::{AsyncBufRead as _, Interest};
 use tokio::net::TcpStream;
 use tokio_rustls::server::TlsStream;
 use tokio_util::either::Either;
@@ -40,6 +40,23 @@ pub(super) fn poll_readable(stream: &SharedStream, cx: &mut Context<'_>) -> Poll
     }
     // A failed connection is found when it is read.
     socket.stream.poll_read_ready(cx).map(drop)
+}
+
+/// Completes when the client has sent something ahead, or has disconnected. Returns true if it has disconnected: it has
+/// closed the connection, its half of it, or the half of its encryption. Of a plain connection nothing is read; of an
+/// encrypted one what comes is decrypted, and stays.
+pub(super) fn poll_ahead(stream: &SharedStream, cx: &mut Context<'_>) -> Poll<bool> {
+    ready!(poll_readable(stream, cx));
+    let mut stream = stream.borrow_mut();
+    // The event loop knows of the end, also behind unread bytes: no system call is made.
+    let has_closed = socket(&stream).stream.try_io(Interest::PRIORITY, || Ok(())).is_ok();
+    match &mut *stream {
+        Either::Right(tls) if !has_closed => {
+            let ahead = ready!(Pin::new(tls).poll_fill_buf(cx));
+            Poll::Ready(!ahead.is_ok_and(|bytes| !bytes.is_empty()))
+        }
+        _ => Poll::Ready(has_closed),
+    }
 }
 
 /// Watch for the client's disconnect while bytes that came before it wait unread: completes when the client has closed

@@ -33,7 +33,7 @@ use crate::transport::activity::Phase;
 use crate::transport::drain::{DrainStage, Registration};
 use crate::transport::serving::{ConnectionService, ServeOptions, log_end};
 use crate::transport::settings::Settings;
-use crate::transport::stream::{DisconnectWatch, SharedStream, poll_readable, watch_disconnect};
+use crate::transport::stream::{DisconnectWatch, SharedStream, poll_ahead, poll_readable, watch_disconnect};
 use crate::transport::upgrade::{UpgradeHook, UpgradeSlot};
 use crate::transport::watchdog::{Expired, Watchdog};
 use platform::byte_stream::InspectedStream;
@@ -67,7 +67,8 @@ pub(super) struct Driver<'c> {
     pub(super) options: &'c ServeOptions,
     pub(super) upgrade_slot: &'c UpgradeSlot,
     pub(super) watchdog: Watchdog,
-    /// Watch for the client's disconnect; none unless it has sent something that is not read before the exchange ends.
+    /// Watch for the client's disconnect; none unless it has sent bytes ahead, which are not read before the exchange
+    /// ends.
     pub(super) disconnect: Option<DisconnectWatch>,
 }
 
@@ -159,6 +160,8 @@ impl Driver<'_> {
             loop {
                 if let Poll::Ready(result) = connection.as_mut().poll(cx) {
                     log_end(result);
+                    // A tunnel may follow, which reads what comes.
+                    self.disconnect = None;
                     return Poll::Ready(Pause::Ended);
                 }
                 // The connection is polled first, to read what has come. The library does not see a head before it is
@@ -195,8 +198,10 @@ impl Driver<'_> {
             return Poll::Pending;
         }
         if self.disconnect.is_none() {
-            // The end of a connection makes it readable, too.
-            ready!(poll_readable(self.stream, cx));
+            let has_disconnected = ready!(poll_ahead(self.stream, cx));
+            if has_disconnected {
+                return Poll::Ready(());
+            }
             self.disconnect = watch_disconnect(self.stream)
                 .inspect_err(|error| tracing::debug!(%error, "a client that has sent requests ahead is not watched"))
                 .ok();
