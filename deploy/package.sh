@@ -22,7 +22,7 @@ mkdir -p "$tree/bin" "$tree/man" "$tree/completions" "$tree/systemd" "$tree/conf
 
 cp "$programs/keygate" "$programs/query-store" "$tree/bin/"
 for program in keygate query-store; do
-    # Debug information is for profiles of the build directory; names of functions stay, for backtraces.
+    # Only PROFILE=dev has line tables; names of functions stay, for backtraces.
     strip --strip-debug "$tree/bin/$program"
     "$tree/bin/$program" man "$tree/man"
     for shell in bash zsh fish; do

@@ -12,8 +12,8 @@
 //! - Time-outs and drain are those of any connection that waits for a request.
 //! - A busy connection pays one firing of its timer in each [`SILENCE`].
 //!
-//! A client that disconnects while its exchange goes on is noticed at once, and the exchange is dropped: what it has
-//! sent ahead hides nothing. The driver looks, and not the HTTP library: that would read, into a buffer that it
+//! A client that disconnects after its request has come whole is noticed at once, and the exchange is dropped: what it
+//! has sent ahead hides nothing. The driver looks, and not the HTTP library: that would read, into a buffer that it
 //! allocates for each request, since the head that was split off the former one still lives.
 
 use std::future::{Future, poll_fn};
