@@ -25,10 +25,11 @@ use super::worker_pool::WorkerPool;
 use crate::config::{Config, Listener, ListenerRole};
 use crate::gateway::{ProcessEnd, UsageReads};
 use control::admin::{Cause, ConfigStatus, Readiness};
+use control::api::Api;
 use control::dashboard;
 use control::federation::TokenExchange;
 use control::management::Management;
-use control::management_api::ManagementApiServices;
+use control::management_api;
 use domain::clock::Micros;
 use edge::transport::{ConnectionLimiter, ListenerRelease, WorkerListener};
 use journal::shipping::{Shippers, SinkReport};
@@ -66,7 +67,8 @@ impl Components {
         management.set_fleet(fleet::open_fleet(config)?);
         let dashboard = config.session.as_ref().map(|settings| share_dashboard(settings, &management)).transpose()?;
         let is_management = |listener: &Listener| listener.role == ListenerRole::Management;
-        let management_api = config.listen.iter().any(is_management).then(|| ManagementApiServices::new(&management));
+        let management_api =
+            config.listen.iter().any(is_management).then(|| Api::new(&management, management_api::BASE));
         let federation = config.federation.as_ref().map(|settings| TokenExchange::new(settings, &management));
         let connection_limiter =
             ConnectionLimiter::new(config.max_connections, config.max_connections_per_address, config.proxies());

@@ -12,6 +12,7 @@ use tokio::time::sleep;
 use super::config_snapshot::ConfigSnapshot;
 use super::shutdown::{Phase, wait_for_phase};
 use control::admin::{self, ConfigStatus, HandoverServices, Readiness, SocketServices};
+use control::api::Api;
 use control::management::{Actor, Management, UnixUser};
 use domain::clock;
 use domain::counted::counted;
@@ -76,7 +77,7 @@ impl ControlPlane {
         let sweep = sweep_daily(Arc::clone(&self.management));
         let of_left_changes = Arc::clone(&self.management);
         let services = SocketServices {
-            management: self.management,
+            api: Api::new(&self.management, admin::API_PATH),
             config: self.config,
             upstreams: Arc::new(move || reported.load().upstreams.iter().flat_map(Endpoints::report).collect()),
             shipping: Arc::new(move || shippers.reports()),
@@ -106,7 +107,7 @@ impl ControlPlane {
 /// Sweeps unused keys once a day, for as long as the gateway runs. Of several gateways each does: what one has disabled
 /// the others leave as it is.
 async fn sweep_daily(management: Arc<Management>) {
-    let actor = Actor::Operator(UnixUser::of_process(rustix::process::getuid().as_raw(), None));
+    let actor = Actor::operator(UnixUser::of_process(rustix::process::getuid().as_raw(), None));
     sleep(FIRST_SWEEP).await;
     loop {
         match management.sweep_unused_keys(&actor, clock::now()).await {

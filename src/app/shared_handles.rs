@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use super::certificates::Certificates;
 use crate::gateway::{ProcessEnd, UsageReads};
+use control::api::Api;
 use control::dashboard;
 use control::federation::TokenExchange;
-use control::management_api::ManagementApiServices;
 use edge::transport::ConnectionLimiter;
 use journal::audit::Journal;
 use journal::shipping::Shippers;
@@ -30,7 +30,7 @@ pub(super) struct SharedHandles {
     /// The part of the dashboard that all workers share; none without a `session` block.
     pub(super) dashboard: Option<dashboard::DashboardServices>,
     /// The part of the management API that all workers share; none without a listener for it.
-    pub(super) management_api: Option<ManagementApiServices>,
+    pub(super) management_api: Option<Api>,
     /// The part of token exchange that all workers share; none without a `federation` block.
     pub(super) federation: Option<TokenExchange>,
     /// Stage of the process on the way to its end, for other proxies.

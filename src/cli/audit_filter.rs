@@ -7,10 +7,11 @@ use clap::builder::TypedValueParser;
 use clap::error::ErrorKind;
 use uuid::Uuid;
 
+use super::call::Call;
 use super::installation::Installation;
 use super::key_id::KeyIdParser;
 use super::{CliError, ExitStatus, control};
-use ::control::admin::{Operation, Reply};
+use ::control::management::{Org, User};
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, UserId};
 use domain::key::KeyId;
@@ -81,23 +82,16 @@ impl FilterArgs {
 
 /// The id of an organization given by name.
 fn org_id(installation: &Installation, org: &str) -> Result<OrgId, CliError> {
-    match control::perform(installation, &Operation::ShowOrg { org: org.to_owned() })? {
-        Reply::Org { org } => Ok(org.id),
-        _ => Err(anyhow!("the gateway answered something else").into()),
-    }
+    Ok(control::perform::<Org>(installation, &Call::get(&["orgs", org]))?.id)
 }
 
 /// The id of a user given by email address, also of a removed user; the newest of several that had the address.
 fn user_id(installation: &Installation, org: Option<&str>, user: &str) -> Result<UserId, CliError> {
     let org = org.context("a user is an id usr_…; for an email address, give --org as well")?;
     let handle = names::normalize_handle(user);
-    let mut found = None;
-    control::for_each_page(installation, Operation::list_users(org.to_owned()), |reply, _| {
-        let Reply::Users(page) = reply else { return Err(anyhow!("the gateway answered something else").into()) };
-        let newest = page.items.iter().rfind(|known| known.email == handle);
-        found = newest.map(|user| user.id).or(found);
-        Ok(())
-    })?;
+    let call = Call::get(&["orgs", org, "users"]);
+    let users: Vec<User> = control::with_server(installation, async |server| server.read_all(call).await)?;
+    let found = users.iter().rfind(|known| known.email == handle).map(|user| user.id);
     Ok(found.with_context(|| format!("there is no user `{user}` in this organization"))?)
 }
 

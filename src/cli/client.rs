@@ -5,13 +5,14 @@ use std::time::Duration;
 use anyhow::Context as _;
 use bytes::Bytes;
 use http::header::{CONNECTION, CONTENT_TYPE, HOST};
-use http::{Method, Request, StatusCode};
+use http::{HeaderMap, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::Instant;
 
+use super::call::Call;
 use ::control::admin::SUDO_UID_HEADER;
 
 /// Time-out of a response. The slowest operation is a change, which waits for a disk write.
@@ -34,6 +35,7 @@ pub(super) struct ClientRequest<'a> {
 /// Response whose body may still be on its way.
 pub(super) struct ClientResponse {
     pub(super) status: StatusCode,
+    pub(super) headers: HeaderMap,
     body: Incoming,
     deadline: Deadline,
 }
@@ -56,6 +58,12 @@ impl<'a> ClientRequest<'a> {
         Self { method: Method::POST, body: body.into(), ..Self::get(target) }
     }
 
+    /// A call of the API, whose target this is.
+    pub(super) fn of_call(call: &Call, target: &'a str) -> Self {
+        let body = call.body.as_ref().map(|body| body.to_string().into()).unwrap_or_default();
+        Self { method: call.method.clone(), body, ..Self::get(target) }
+    }
+
     /// The same with another time-out of the response.
     pub(super) fn with_timeout(self, timeout: Duration) -> Self {
         Self { timeout, ..self }
@@ -75,7 +83,7 @@ impl<'a> ClientRequest<'a> {
             sender.send_request(request).await.context("the connection was closed")
         });
         let (head, body) = response.await?.into_parts();
-        Ok(ClientResponse { status: head.status, body, deadline })
+        Ok(ClientResponse { status: head.status, headers: head.headers, body, deadline })
     }
 
     fn build(self) -> anyhow::Result<Request<Full<Bytes>>> {

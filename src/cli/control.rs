@@ -1,5 +1,5 @@
-//! Performs management operations: on the running gateway through its admin socket, on the stores when none runs, or on
-//! a gateway elsewhere through its management API.
+//! Performs calls of management: on the running gateway through its admin socket, on the stores when none runs, or on a
+//! gateway elsewhere. All three speak one API.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io;
@@ -8,25 +8,27 @@ use std::path::Path;
 use anyhow::{Context as _, anyhow};
 use bytes::Bytes;
 use http::StatusCode;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
+use serde_json::json;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::UnixStream;
 
+use super::answer::Answer;
+use super::call::Call;
 use super::client::ClientRequest;
 use super::installation::Installation;
 use super::offline::Stores;
 use super::remote::Remote;
 use super::secret_output;
 use super::{CliError, ExitStatus};
-use ::control::admin::OPERATIONS_PATH;
-use ::control::admin::{Operation, Reply};
-use ::control::management::{Activity, Org};
+use ::control::management::{Activity, ActivityReport, Key, Org};
 use domain::key::KeyId;
-use domain::problem::Problem;
+use domain::page::{Page, PageLimit};
 
-/// Performs one operation, on the running gateway if there is one.
-pub(super) fn perform(installation: &Installation, operation: &Operation) -> Result<Reply, CliError> {
-    with_server(installation, async |server| server.perform(operation).await)
+/// Performs one call, on the running gateway if there is one.
+pub(super) fn perform<T: DeserializeOwned>(installation: &Installation, call: &Call) -> Result<T, CliError> {
+    with_server(installation, async |server| server.perform(call).await)
 }
 
 /// Does some work on the running gateway, or on the stores when none runs: opens them once, and closes them afterwards.
@@ -40,6 +42,12 @@ pub(super) fn with_server<T>(
         server.close().await;
         done
     })
+}
+
+/// Keys by the digests that they were looked up by.
+#[derive(Deserialize)]
+struct FoundKeys {
+    found: BTreeMap<String, KeyId>,
 }
 
 /// Activity of keys, as far as it can be read.
@@ -60,45 +68,27 @@ impl Cursors {
     }
 }
 
-/// Performs an operation, and again for each further page of its list. Calls `each` with every reply, and with the
-/// activity of the keys in it: where the journal cannot be read, and for other replies, none.
-pub(super) fn for_each_page(
+/// Reads all pages of a list of the running gateway; none when no gateway runs on this machine: its stores are not
+/// opened for this.
+pub(super) fn read_of_gateway<T: DeserializeOwned>(
     installation: &Installation,
-    operation: Operation,
-    each: impl FnMut(Reply, &KeyActivities) -> Result<(), CliError>,
-) -> Result<(), CliError> {
-    with_server(installation, async |server| server.for_each_page(operation, each).await)
-}
-
-/// Performs an operation on the running gateway, and again for each further page of its list. Calls `each` with every
-/// reply; with none when no gateway runs on this machine: its stores are not opened for this.
-pub(super) fn for_each_page_of_gateway(
-    installation: &Installation,
-    mut operation: Operation,
-    mut each: impl FnMut(Reply),
-) -> Result<(), CliError> {
+    call: Call,
+) -> Result<Vec<T>, CliError> {
     runtime()?.block_on(async {
         let mut server = match installation.remote() {
             Some(remote) => Server::Remote(Remote::new(remote)),
             None => match connect(installation.socket()).await? {
                 Some(stream) => Server::Gateway(installation, Some(stream)),
-                None => return Ok(()),
+                None => return Ok(Vec::new()),
             },
         };
-        let mut cursors = Cursors::default();
-        loop {
-            let reply = server.perform(&operation).await?;
-            let next = reply.next_cursor().map(str::to_owned);
-            each(reply);
-            let (Some(next), Some(cursor)) = (next, operation.cursor_mut()) else { return Ok(()) };
-            *cursor = Some(cursors.add(next)?);
-        }
+        server.read_all(call).await
     })
 }
 
-/// The performer of a command's operations.
+/// The performer of a command's calls.
 pub(super) enum Server<'a> {
-    /// The running gateway. Each operation has a connection of its own; the first one is open already.
+    /// The running gateway. Each call has a connection of its own; the first one is open already.
     Gateway(&'a Installation, Option<UnixStream>),
     /// The stores of a gateway that does not run.
     Stores(Box<Stores>),
@@ -120,68 +110,66 @@ impl<'a> Server<'a> {
         Ok(Self::Stores(Box::new(Stores::open(&installation.config()?).await?)))
     }
 
-    /// Performs one operation; none that makes a secret which standard output could not take.
-    pub(super) async fn perform(&mut self, operation: &Operation) -> Result<Reply, CliError> {
-        secret_output::check_before(operation)?;
-        match self {
-            Self::Stores(stores) => stores.perform(operation.clone()).await,
-            Self::Remote(remote) => remote.perform(operation).await,
+    /// Performs one call, and reads its answer; none that makes a secret which standard output could not take.
+    pub(super) async fn perform<T: DeserializeOwned>(&mut self, call: &Call) -> Result<T, CliError> {
+        if call.makes_secret {
+            secret_output::check()?;
+        }
+        let answer = match self {
+            Self::Stores(stores) => stores.send(call).await?,
+            Self::Remote(remote) => remote.send(call).await?,
             Self::Gateway(installation, stream) => {
                 let stream = take_stream(installation, stream).await?;
-                send_operation(installation, stream, operation).await
+                send_call(installation, stream, call).await?
             }
-        }
+        };
+        answer.read(call)
     }
 
-    /// The same as the function of this name, for several lists.
-    pub(super) async fn for_each_page(
+    /// Performs the call of a list, and again for each further page. Calls `each` with the items of every page.
+    pub(super) async fn for_each_page<T: DeserializeOwned>(
         &mut self,
-        mut operation: Operation,
-        mut each: impl FnMut(Reply, &KeyActivities) -> Result<(), CliError>,
+        call: Call,
+        mut each: impl AsyncFnMut(&mut Self, Vec<T>) -> Result<(), CliError>,
     ) -> Result<(), CliError> {
+        let mut call = call.with_query(&json!({ "limit": PageLimit::MAX }));
         let mut cursors = Cursors::default();
         loop {
-            let reply = self.perform(&operation).await?;
-            let next = reply.next_cursor().map(str::to_owned);
-            let activity = self.activity(&reply).await;
-            each(reply, &activity)?;
-            let (Some(next), Some(cursor)) = (next, operation.cursor_mut()) else { return Ok(()) };
-            *cursor = Some(cursors.add(next)?);
+            let Page { items, next } = self.perform(&call).await?;
+            each(self, items).await?;
+            let Some(next) = next else { return Ok(()) };
+            call = call.at_cursor(cursors.add(next)?);
         }
     }
 
-    /// Reads all pages of a list; `items` are those of one.
-    pub(super) async fn read_all<T>(
-        &mut self,
-        mut operation: Operation,
-        items: impl Fn(Reply) -> Vec<T>,
-    ) -> Result<Vec<T>, CliError> {
+    /// Reads all pages of a list.
+    pub(super) async fn read_all<T: DeserializeOwned>(&mut self, call: Call) -> Result<Vec<T>, CliError> {
         let mut all = Vec::new();
-        let mut cursors = Cursors::default();
-        loop {
-            let reply = self.perform(&operation).await?;
-            let next = reply.next_cursor().map(str::to_owned);
-            all.extend(items(reply));
-            let (Some(next), Some(cursor)) = (next, operation.cursor_mut()) else { return Ok(all) };
-            *cursor = Some(cursors.add(next)?);
-        }
+        self.for_each_page(call, async |_, items| {
+            all.extend(items);
+            Ok(())
+        })
+        .await?;
+        Ok(all)
     }
 
     /// Reads all organizations.
     pub(super) async fn read_orgs(&mut self) -> Result<Vec<Org>, CliError> {
-        let items = |reply| if let Reply::Orgs(page) = reply { page.items } else { Vec::new() };
-        self.read_all(Operation::list_orgs(), items).await
+        self.read_all(Call::get(&["orgs"])).await
     }
 
-    /// The activity of the keys of a reply.
-    async fn activity(&mut self, reply: &Reply) -> KeyActivities {
-        let Reply::Keys(page) = reply else { return KeyActivities::new() };
-        let Some(first) = page.items.first() else { return KeyActivities::new() };
-        let keys = page.items.iter().map(|key| key.id).collect();
-        match self.perform(&Operation::Activity { org: first.org.to_string(), keys }).await {
-            Ok(Reply::Activity(report)) => report.keys,
-            _ => KeyActivities::new(),
-        }
+    /// Looks keys up by digests that they have or had; those that no key has are left out.
+    pub(super) async fn find_keys(&mut self, digests: &[String]) -> Result<BTreeMap<String, KeyId>, CliError> {
+        let call = Call::get(&["keys"]).with_query(&json!({ "sha256": digests }));
+        Ok(self.perform::<FoundKeys>(&call).await?.found)
+    }
+
+    /// The activity of keys of one organization: none where the journal cannot be read.
+    pub(super) async fn activity(&mut self, keys: &[Key]) -> KeyActivities {
+        let Some(first) = keys.first() else { return KeyActivities::new() };
+        let ids: Vec<KeyId> = keys.iter().map(|key| key.id).collect();
+        let call = Call::get(&["orgs", &first.org.to_string(), "activity"]).with_query(&json!({ "keys": ids }));
+        self.perform(&call).await.map_or_else(|_| KeyActivities::new(), |report: ActivityReport| report.keys)
     }
 
     pub(super) async fn close(self) {
@@ -257,32 +245,20 @@ pub(super) async fn take_stream(
     stream.ok_or_else(|| CliError::new(ExitStatus::Unreachable, anyhow!("the gateway stopped; try again")))
 }
 
-/// Sends one operation to the running gateway.
-async fn send_operation(
-    installation: &Installation,
-    stream: UnixStream,
-    operation: &Operation,
-) -> Result<Reply, CliError> {
-    let body = serde_json::to_vec(operation).context("cannot serialize the operation")?;
-    let (status, body) = exchange(stream, ClientRequest::post(OPERATIONS_PATH, body)).await.map_err(|e| {
-        // The gateway may have performed the operation all the same, so the command must not be repeated blindly.
+/// Sends one call to the running gateway.
+async fn send_call(installation: &Installation, stream: UnixStream, call: &Call) -> Result<Answer, CliError> {
+    let target = call.target();
+    let response = ClientRequest::of_call(call, &target).send(stream);
+    let answer = async {
+        let response = response.await?;
+        let (status, headers) = (response.status, response.headers.clone());
+        Ok(Answer { status, headers, body: response.bytes().await? })
+    };
+    answer.await.map_err(|error: anyhow::Error| {
+        // The gateway may have performed the call all the same, so the command must not be repeated blindly.
         let socket = installation.socket().display();
         let message =
             format!("{socket}: the gateway did not respond; check whether the change was made before you repeat");
-        CliError::new(ExitStatus::Unreachable, e.context(message))
-    })?;
-    if status == StatusCode::OK {
-        return Ok(
-            serde_json::from_slice(&body).context("cannot parse the gateway's reply; is it of another version?")?
-        );
-    }
-    let problem: Problem = serde_json::from_slice(&body).with_context(|| {
-        format!("the gateway responded with {status}, and its problem cannot be parsed; is it of another version?")
-    })?;
-    let exit = match status {
-        StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => ExitStatus::Temporary,
-        StatusCode::BAD_REQUEST => ExitStatus::Usage,
-        _ => ExitStatus::Failed,
-    };
-    Err(CliError::new(exit, anyhow!(problem.detail)))
+        CliError::new(ExitStatus::Unreachable, error.context(message))
+    })
 }

@@ -1,15 +1,14 @@
 //! `keygate explain`: explains why a key is refused, by its current state and its last decisions in the journal.
 
-use anyhow::anyhow;
 use serde::Serialize;
 
 use super::audit::{self, note_status, page, show_records};
+use super::call::Call;
 use super::installation::Installation;
 use super::key_target::TargetArgs;
 use super::remote::{self, RemoteArgs, RemoteServer};
 use super::show::{self, Format};
 use super::{CliError, control, output};
-use ::control::admin::{Operation, Reply};
 use ::control::management::Explanation;
 use domain::key::KeyId;
 use domain::refusal::Refusal;
@@ -36,13 +35,10 @@ pub(super) struct Args {
 impl Args {
     pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
         let target = self.target.read()?;
-        let reply = control::with_server(installation, async |server| {
+        let mut explanation: Explanation = control::with_server(installation, async |server| {
             let key = target.resolve(server).await?;
-            server.perform(&Operation::Explain { key }).await
+            server.perform(&Call::get(&["keys", &key.to_string(), "explain"])).await
         })?;
-        let Reply::Explanation { mut explanation } = reply else {
-            return Err(anyhow!("the gateway answered something else").into());
-        };
         let key = explanation.key.id;
         let last = match installation.remote() {
             Some(server) => LastDecisions::fetch(server, key),
@@ -122,6 +118,7 @@ impl LastDecisions {
 /// JSON form of an explanation.
 #[derive(Serialize)]
 struct ExplanationOutput<'a> {
+    #[serde(flatten)]
     explanation: &'a Explanation,
     #[serde(skip_serializing_if = "Option::is_none")]
     last_refusal: Option<&'a Record>,

@@ -6,16 +6,18 @@ use std::time::Duration;
 use anyhow::anyhow;
 use clap::Subcommand;
 
+use super::call::Call;
 use super::installation::Installation;
 use super::output::{or_dash, seconds};
 use super::show::joined;
-use super::{CliError, ExitStatus, RemoteCommand, list};
-use ::control::admin::Operation;
+use super::{CliError, ExitStatus, RemoteCommand, list, show};
 use ::control::management::{FederationRule, NewFederationRule};
 use domain::identity::Permission;
 use platform::settings::{WithUnit, parse_duration};
 use state::ClaimPattern;
 
+/// Segment of the paths of rules.
+const RULES: &str = "federation-rules";
 /// Columns of a list of rules.
 pub(super) const COLUMNS: [&str; 7] = ["NAME", "SERVICE", "ISSUER", "AUDIENCE", "CLAIMS", "PERMISSIONS", "MAX"];
 
@@ -83,38 +85,44 @@ pub(super) struct InOrg {
 }
 
 impl RemoteCommand<Command> {
+    #[rustfmt::skip]
     pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
-        if let Command::Create { claims, tags, .. } = &self.command {
-            require_distinct("--claim", claims)?;
-            require_distinct("--tag", tags)?;
+        match self.command {
+            Command::Create {
+                org: InOrg { org }, name, user, issuer, audience, audiences, claims, permissions, max, tags,
+            } => {
+                require_distinct("--claim", &claims)?;
+                require_distinct("--tag", &tags)?;
+                let (claims, tags) = (claims.into_iter().collect(), tags.into_iter().collect());
+                let rule =
+                    NewFederationRule { name, user, issuer, audience, audiences, claims, permissions, max, tags };
+                show::perform::<FederationRule>(installation, &create_rule(&org, &rule), self.format)
+            }
+            Command::List { org: InOrg { org } } =>
+                list::print::<FederationRule>(installation, list_rules(&org), self.format),
+            Command::Show { org: InOrg { org }, name } => {
+                let call = Call::get(&["orgs", &org, RULES, &name]);
+                show::perform::<FederationRule>(installation, &call, self.format)
+            }
+            Command::Remove { org: InOrg { org }, name } =>
+                show::perform::<FederationRule>(installation, &remove_rule(&org, &name), self.format),
         }
-        list::print(installation, operation(self.command), self.format)
     }
 }
 
-fn operation(command: Command) -> Operation {
-    match command {
-        Command::Create {
-            org: InOrg { org },
-            name,
-            user,
-            issuer,
-            audience,
-            audiences,
-            claims,
-            permissions,
-            max,
-            tags,
-        } => {
-            let claims = claims.into_iter().collect();
-            let tags = tags.into_iter().collect();
-            let rule = NewFederationRule { name, user, issuer, audience, audiences, claims, permissions, max, tags };
-            Operation::CreateRule { org, rule: Box::new(rule) }
-        }
-        Command::List { org: InOrg { org } } => Operation::list_rules(org),
-        Command::Show { org: InOrg { org }, name } => Operation::ShowRule { org, rule: name },
-        Command::Remove { org: InOrg { org }, name } => Operation::RemoveRule { org, rule: name },
-    }
+/// The call that creates a rule.
+pub(super) fn create_rule(org: &str, rule: &NewFederationRule) -> Call {
+    Call::post(&["orgs", org, RULES]).with_body(rule)
+}
+
+/// The call that lists the rules of an organization.
+pub(super) fn list_rules(org: &str) -> Call {
+    Call::get(&["orgs", org, RULES])
+}
+
+/// The call that removes a rule.
+pub(super) fn remove_rule(org: &str, name: &str) -> Call {
+    Call::delete(&["orgs", org, RULES, name])
 }
 
 /// Refuses a name that is given twice: one of the two would be left out, and the rule be wider than it was meant.
@@ -159,8 +167,8 @@ pub(super) fn rule_fields(rule: &FederationRule) -> Vec<(&'static str, String)> 
 }
 
 /// A rule as a row under [`COLUMNS`].
-pub(super) fn rule_row(rule: &FederationRule) -> [String; 7] {
-    [
+pub(super) fn rule_row(rule: &FederationRule) -> Vec<String> {
+    vec![
         rule.name.clone(),
         or_dash(rule.service.clone()),
         rule.issuer.clone(),

@@ -1,21 +1,21 @@
 //! `keygate key`: manages API keys. A new key is printed once, as the only line on standard output.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::anyhow;
 use clap::{Subcommand, ValueEnum};
 use serde_json::json;
 
+use super::call::Call;
 use super::installation::Installation;
 use super::key_generate::{GenerateArgs, GivenSecret};
-use super::key_policy::{self, DisableArgs, PolicyFlags, SetArgs};
+use super::key_policy::{DisableArgs, PolicyFlags, SetArgs, perform_on};
 use super::key_target::{KeyTarget, KeyTargetParser, TargetArgs, read_key};
 use super::show::{self, Format};
 use super::{CliError, RemoteCommand, control, list, output};
-use ::control::admin::{Operation, Reply};
-use ::control::management::{self, KeyQuery, KeyStatus};
+use ::control::management::{Key, KeyQuery, KeyStatus, LimitUpdate, NewKey};
 use domain::key::{KeyDigest, KeyId};
-use platform::settings::parse_duration;
+use platform::settings::{WithUnit, parse_duration};
 
 /// Commands of `keygate key`.
 #[derive(Debug, Subcommand)]
@@ -172,62 +172,88 @@ pub(super) struct NewLimits {
 
 impl RemoteCommand<Command> {
     pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
+        let format = self.format;
         match self.command {
-            Command::Digest => print_digest(self.format),
-            Command::Show { key } => show_key(installation, key, self.format),
-            Command::Find { target } => show_key(installation, target.read()?, self.format),
-            Command::Generate(args) => args.run(self.format),
+            Command::Digest => print_digest(format),
+            Command::Show { key } => show_key(installation, key, format),
+            Command::Find { target } => show_key(installation, target.read()?, format),
+            Command::Generate(args) => args.run(format),
             Command::Create { owner: Owner { org, user }, policy, secret: GivenSecret { id, sha256 }, name } => {
-                let policy = policy.into_policy()?;
-                let operation = Operation::CreateKey { org, user, name, policy, id, sha256 };
-                list::print(installation, operation, self.format)
+                let makes_secret = sha256.is_none();
+                let body = json!({
+                    "user": user, "name": name, "policy": policy.into_policy()?, "id": id, "sha256": sha256,
+                });
+                let call = Call::post(&["orgs", &org, "keys"]).with_body(&body);
+                show::perform::<NewKey>(installation, &if makes_secret { call.with_secret() } else { call }, format)
             }
-            Command::Set(args) => args.run(installation, self.format),
-            Command::Disable(args) => args.run(installation, self.format),
-            Command::Enable { target } => {
-                let enable = |key| Operation::EnableKey { key };
-                key_policy::perform_on(installation, target.read()?, enable, self.format)
-            }
-            Command::Revoke { target } => {
-                let revoke = |key| Operation::RevokeKey { key };
-                key_policy::perform_on(installation, target.read()?, revoke, self.format)
-            }
-            Command::List { org: Some(org), filter } => {
-                list::print(installation, Operation::query_keys(org, filter.query()), self.format)
-            }
-            Command::List { org: None, filter } => {
-                list::print_keys_of_all_orgs(installation, &filter.query(), self.format)
-            }
+            Command::Set(args) => args.run(installation, format),
+            Command::Disable(args) => args.run(installation, format),
+            Command::Enable { target } => perform_on::<Key>(installation, target.read()?, enable_key, format),
+            Command::Revoke { target } => perform_on::<Key>(installation, target.read()?, revoke_key, format),
+            Command::List { org, filter } => list::print_keys(installation, org, &filter.query(), format),
             Command::Rotate { key, overlap, sha256 } => {
-                let rotate = |key| Operation::RotateKey { key, overlap, sha256 };
-                key_policy::perform_on(installation, key, rotate, self.format)
+                perform_on::<NewKey>(installation, key, |key| rotate_key(key, overlap, sha256), format)
             }
             Command::Limits { key, limits, default } => {
-                key_policy::perform_on(installation, key, |key| limits.operation(key, default), self.format)
+                perform_on::<Key>(installation, key, |key| limits.call(key, default), format)
             }
             Command::Import { owner: Owner { org, user }, sha256, name } => {
-                let policy = Box::default();
-                let operation =
-                    Operation::ImportKey { org, user, sha256, id: None, name, limits: None, policy, disabled: false };
-                list::print(installation, operation, self.format)
+                let body = json!({ "user": user, "sha256": sha256, "name": name });
+                let call = Call::post(&["orgs", &org, "keys", "import"]).with_body(&body);
+                show::perform::<Key>(installation, &call, format)
             }
         }
     }
 }
 
+/// The call that revokes a key.
+pub(super) fn revoke_key(key: KeyId) -> Call {
+    Call::post(&["keys", &key.to_string(), "revoke"])
+}
+
+/// The call that enables a key.
+pub(super) fn enable_key(key: KeyId) -> Call {
+    Call::post(&["keys", &key.to_string(), "enable"])
+}
+
+/// The call that disables a key.
+pub(super) fn disable_key(key: KeyId, leaked: bool) -> Call {
+    Call::post(&["keys", &key.to_string(), "disable"]).with_body(&json!({ "leaked": leaked }))
+}
+
+fn rotate_key(key: KeyId, overlap: Option<Duration>, sha256: Option<String>) -> Call {
+    // A part of a second is a whole one.
+    let seconds = overlap.map(|overlap| overlap.as_secs() + u64::from(overlap.subsec_nanos() > 0));
+    let body = json!({ "overlap_seconds": seconds, "sha256": sha256 });
+    let call = Call::post(&["keys", &key.to_string(), "rotate"]).with_body(&body);
+    if sha256.is_none() { call.with_secret() } else { call }
+}
+
 impl NewLimits {
     /// The change of a key's limits, or a look at them. `default`: the configured ones hold again.
-    fn operation(self, key: KeyId, default: bool) -> Operation {
-        if default {
-            return Operation::LimitKey { key, limits: None };
-        }
-        match self {
-            Self { requests: None, per: None, burst: None } => Operation::ShowKey { key },
-            Self { requests, per, burst } => {
-                Operation::LimitKey { key, limits: Some(management::LimitUpdate { requests, per, burst }) }
-            }
+    fn call(self, key: KeyId, default: bool) -> Call {
+        let Self { requests, per, burst } = self;
+        let is_look = requests.is_none() && per.is_none() && burst.is_none();
+        match (default, is_look) {
+            (true, _) => limit_key(key, None),
+            (false, true) => Call::get(&["keys", &key.to_string()]),
+            (false, false) => limit_key(key, Some(LimitUpdate { requests, per, burst })),
         }
     }
+}
+
+/// The call that gives a key limits of its own, or the configured ones. What is absent stays as it is, but for the burst,
+/// which follows the requests.
+pub(super) fn limit_key(key: KeyId, limits: Option<LimitUpdate>) -> Call {
+    let limits = limits.map(|LimitUpdate { requests, per, burst }| {
+        let members = [
+            ("requests", json!(requests)),
+            ("per", json!(per.map(|per| WithUnit::Duration(per).to_string()))),
+            ("burst", json!(burst.or(requests))),
+        ];
+        members.into_iter().filter(|(_, value)| !value.is_null()).collect::<BTreeMap<_, _>>()
+    });
+    Call::patch(&["keys", &key.to_string()], &json!({ "limits": limits }))
 }
 
 impl ListFilter {
@@ -273,15 +299,9 @@ fn print_digest(format: Format) -> Result<(), CliError> {
 fn show_key(installation: &Installation, target: KeyTarget, format: Format) -> Result<(), CliError> {
     let (key, attempt) = control::with_server(installation, async |server| {
         let id = target.resolve(server).await?;
-        let Reply::Key { key } = server.perform(&Operation::ShowKey { key: id }).await? else {
-            return Err(anyhow!("the gateway answered something else").into());
-        };
-        let activity = Operation::Activity { org: key.org.to_string(), keys: vec![id] };
-        let attempt = match server.perform(&activity).await {
-            Ok(Reply::Activity(mut report)) => report.keys.remove(&id).and_then(|activity| activity.last_attempt),
-            _ => None,
-        };
-        Ok((key, attempt))
+        let key: Key = server.perform(&Call::get(&["keys", &id.to_string()])).await?;
+        let mut activity = server.activity(std::slice::from_ref(&key)).await;
+        Ok((key, activity.remove(&id).and_then(|activity| activity.last_attempt)))
     })?;
     Ok(show::key(&key, attempt.as_ref(), format)?)
 }

@@ -4,14 +4,16 @@ use std::collections::BTreeMap;
 
 use anyhow::anyhow;
 use clap::ValueEnum;
+use serde_json::json;
 
+use super::call::Call;
 use super::expiry::parse_expiry;
 use super::installation::Installation;
+use super::key::disable_key;
 use super::key_target::{KeyTarget, KeyTargetParser, TargetArgs};
-use super::show::{self, Format};
+use super::show::{self, Format, Shown};
 use super::{CliError, ExitStatus, control};
-use ::control::admin::Operation;
-use ::control::management::PolicyUpdate;
+use ::control::management::{Key, PolicyUpdate};
 use domain::clock::Micros;
 use domain::identity::Permission;
 use domain::key::KeyId;
@@ -79,8 +81,8 @@ enum PolicyField {
 
 impl PolicyFlags {
     /// The policy of a new key.
-    pub(super) fn into_policy(self) -> Result<Box<PolicyUpdate>, CliError> {
-        self.into_update(Vec::new(), &[]).map(Box::new)
+    pub(super) fn into_policy(self) -> Result<PolicyUpdate, CliError> {
+        self.into_update(Vec::new(), &[])
     }
 
     /// The change that sets what is given, removes these tags, and clears these fields.
@@ -104,29 +106,34 @@ impl SetArgs {
             let flags = "--permission, --expires, --network, --concurrent, --tag, --no-tag or --clear";
             return Err(usage(format!("nothing to set: give {flags}; `keygate key show` shows what holds")));
         }
-        perform_on(installation, self.key, |key| Operation::SetKey { key, policy: Box::new(policy) }, format)
+        perform_on::<Key>(installation, self.key, |key| set_key(key, &policy), format)
     }
 }
 
 impl DisableArgs {
     pub(super) fn run(self, installation: &Installation, format: Format) -> Result<(), CliError> {
         let leaked = self.leaked;
-        perform_on(installation, self.target.read()?, |key| Operation::DisableKey { key, leaked }, format)
+        perform_on::<Key>(installation, self.target.read()?, |key| disable_key(key, leaked), format)
     }
 }
 
-/// Performs an operation on the key that an argument names, and shows its reply.
-pub(super) fn perform_on(
+/// The call that changes the policy of a key.
+pub(super) fn set_key(key: KeyId, policy: &PolicyUpdate) -> Call {
+    Call::patch(&["keys", &key.to_string()], &json!({ "policy": policy }))
+}
+
+/// Performs a call on the key that an argument names, and prints the record that it answers with.
+pub(super) fn perform_on<T: Shown>(
     installation: &Installation,
     target: KeyTarget,
-    operation: impl FnOnce(KeyId) -> Operation,
+    call: impl FnOnce(KeyId) -> Call,
     format: Format,
 ) -> Result<(), CliError> {
-    let reply = control::with_server(installation, async |server| {
+    let shown = control::with_server(installation, async |server| {
         let key = target.resolve(server).await?;
-        server.perform(&operation(key)).await
+        server.perform::<T>(&call(key)).await
     });
-    Ok(show::reply(reply?, format)?)
+    Ok(show::record(&shown?, format)?)
 }
 
 /// The fields that are cleared.

@@ -8,11 +8,11 @@ use clap::builder::TypedValueParser;
 use clap::error::ErrorKind;
 use zeroize::Zeroizing;
 
+use super::call::Call;
 use super::control::Server;
 use super::key_id::find_key_id;
 use super::{CliError, ExitStatus, output};
-use ::control::admin::{Operation, Reply};
-use ::control::management::KeyQuery;
+use ::control::management::{Key, KeyQuery};
 use domain::key::{KeyDigest, KeyId};
 use domain::management_token;
 use domain::secret::Secret;
@@ -110,9 +110,7 @@ impl KeyTarget {
             Self::Digest(digest, id) => (digest.to_hex(), id, None),
             Self::Text(digest, text) => (digest.to_hex(), None, Some(text)),
         };
-        let Reply::FoundKeys { found } = server.perform(&Operation::FindKeys { sha256: vec![digest] }).await? else {
-            return Err(anyhow!("the gateway answered something else").into());
-        };
+        let found = server.find_keys(&[digest]).await?;
         if let Some(id) = found.into_values().next() {
             return Ok(id);
         }
@@ -139,8 +137,8 @@ async fn keys_named(server: &mut Server<'_>, name: &Secret) -> Result<Vec<String
     for org in server.read_orgs().await? {
         // Those whose name has this part.
         let query = KeyQuery { name: name.expose().to_owned(), ..KeyQuery::default() };
-        let items = |reply| if let Reply::Keys(page) = reply { page.items } else { Vec::new() };
-        let keys = server.read_all(Operation::query_keys(org.id.to_string(), query), items).await?;
+        let call = Call::get(&["orgs", &org.id.to_string(), "keys"]).with_query(&query);
+        let keys: Vec<Key> = server.read_all(call).await?;
         let named = keys.iter().filter(|key| key.name == name.expose());
         found.extend(named.map(|key| format!("{} of {} in {}", key.id, key.email, org.name)));
     }

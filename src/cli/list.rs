@@ -1,40 +1,90 @@
-//! Lists: all pages of an operation, printed as they arrive.
+//! Lists: all pages of a call, printed as they arrive.
 
 use std::io;
 
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use super::CliError;
-use super::control::{self, KeyActivities};
+use super::call::Call;
+use super::control::{self, Server};
 use super::federation;
 use super::installation::Installation;
 use super::output::{JsonList, Table, or_dash, seconds, word};
 use super::policy_text::policy_line;
 use super::show::{self, Format, asterisk, joined, limit, org_status, status, time};
 use super::token;
-use ::control::admin::{Operation, Reply};
-use ::control::management::{Key, KeyQuery, Org, Session, User};
-use ::journal::audit::{LastUse, Record};
+use ::control::management::{FederationRule, Key, KeyQuery, Org, Session, Token, User};
+use ::journal::audit::LastUse;
 use domain::names;
 
-/// Performs an operation and prints its reply: a list with all its pages, as a table or as `{"items":[…]}`.
-pub(super) fn print(installation: &Installation, operation: Operation, format: Format) -> Result<(), CliError> {
-    let is_filtered = matches!(&operation, Operation::ListKeys { query, .. } if **query != KeyQuery::default());
-    let mut output = Output::new(format);
-    if is_filtered {
-        output.no_keys = "no key matches";
-    }
-    control::for_each_page(installation, operation, |reply, activity| Ok(output.print(reply, activity)?))?;
+/// Record that a list has as a row.
+pub(super) trait Listed: Serialize + DeserializeOwned {
+    /// Titles of the columns.
+    const COLUMNS: &'static [&'static str];
+    /// Note for an empty list.
+    const EMPTY: &'static str;
+
+    /// A cell for each column.
+    fn row(&self) -> Vec<String>;
+}
+
+/// Performs the call of a list, and prints all its pages, as a table or as `{"items":[…]}`.
+pub(super) fn print<T: Listed>(installation: &Installation, call: Call, format: Format) -> Result<(), CliError> {
+    let mut output = Output::new(T::COLUMNS.to_vec(), T::EMPTY, format);
+    control::with_server(installation, async |server| {
+        server.for_each_page(call, async |_, items: Vec<T>| Ok(output.print(&items, T::row)?)).await
+    })?;
     Ok(output.finish()?)
 }
 
-/// Prints the keys of all organizations that match, as one list.
-pub(super) fn print_keys_of_all_orgs(
+/// Prints the items of a list that has come whole.
+pub(super) fn print_items<T: Listed>(items: &[T], format: Format) -> io::Result<()> {
+    let mut output = Output::new(T::COLUMNS.to_vec(), T::EMPTY, format);
+    output.print(items, T::row)?;
+    output.finish()
+}
+
+/// Prints all organizations.
+pub(super) fn print_orgs(installation: &Installation, format: Format) -> Result<(), CliError> {
+    let columns = vec!["NAME", "ID", "TAG", "STATUS", "CONCURRENT", "CREATED"];
+    let mut output = Output::new(columns, "there are no organizations yet", format);
+    control::with_server(installation, async |server| {
+        let each = async |_: &mut Server<'_>, orgs: Vec<Org>| {
+            output.has_own_limits |= orgs.iter().any(|org| org.concurrent.is_some());
+            Ok(output.print(&orgs, org_row)?)
+        };
+        server.for_each_page(Call::get(&["orgs"]), each).await
+    })?;
+    Ok(output.finish()?)
+}
+
+/// Prints the keys of one organization or of all that match, as one list.
+pub(super) fn print_keys(
     installation: &Installation,
+    org: Option<String>,
     query: &KeyQuery,
     format: Format,
 ) -> Result<(), CliError> {
-    print_all_orgs(installation, |org| Operation::query_keys(org, query.clone()), Output::new(format))
+    let is_of_all = org.is_none();
+    let is_filtered = *query != KeyQuery::default() || is_of_all;
+    let empty = if is_filtered { "no key matches" } else { "this organization has no keys yet" };
+    let mut output = Output::new(with_cell(KEY_COLUMNS.to_vec(), 2, is_of_all.then_some("ORG")), empty, format);
+    control::with_server(installation, async |server| {
+        for (org, name) in orgs(server, org).await? {
+            let call = Call::get(&["orgs", &org, "keys"]).with_query(query);
+            let each = async |server: &mut Server<'_>, keys: Vec<Key>| {
+                output.has_own_limits |= keys.iter().any(|key| key.limits.own);
+                let activity = server.activity(&keys).await;
+                let attempt = |key: &Key| activity.get(&key.id).and_then(|activity| activity.last_attempt.as_ref());
+                let row = |key: &Key| key_row(key, attempt(key)).to_vec();
+                Ok(output.print(&keys, |key| with_cell(row(key), 2, is_of_all.then(|| name.clone())))?)
+            };
+            server.for_each_page(call, each).await?;
+        }
+        Ok(())
+    })?;
+    Ok(output.finish()?)
 }
 
 /// Prints the users of one organization or of all, as one list: those with an email address, if one is given.
@@ -44,151 +94,116 @@ pub(super) fn print_users(
     email: Option<String>,
     format: Format,
 ) -> Result<(), CliError> {
-    let mut output = Output::new(format);
-    if email.is_some() {
-        output.no_users = "no user matches";
-    } else if org.is_none() {
-        output.no_users = "there are no users yet";
-    }
-    output.email = email.as_deref().map(names::normalize_handle);
-    let Some(org) = org else { return print_all_orgs(installation, Operation::list_users, output) };
-    let operation = Operation::list_users(org);
-    control::for_each_page(installation, operation, |reply, activity| Ok(output.print(reply, activity)?))?;
-    Ok(output.finish()?)
-}
-
-/// Prints the lists of an operation in each organization, as one list.
-fn print_all_orgs(
-    installation: &Installation,
-    operation: impl Fn(String) -> Operation,
-    mut output: Output,
-) -> Result<(), CliError> {
+    let is_of_all = org.is_none();
+    let empty = match (&email, is_of_all) {
+        (Some(_), _) => "no user matches",
+        (None, false) => "this organization has no users yet",
+        (None, true) => "there are no users yet",
+    };
+    let email = email.as_deref().map(names::normalize_handle);
+    let mut output = Output::new(with_cell(USER_COLUMNS.to_vec(), 1, is_of_all.then_some("ORG")), empty, format);
     control::with_server(installation, async |server| {
-        for org in server.read_orgs().await? {
-            output.org = Some(org.name);
-            let operation = operation(org.id.to_string());
-            server.for_each_page(operation, |reply, activity| Ok(output.print(reply, activity)?)).await?;
+        for (org, name) in orgs(server, org).await? {
+            let each = async |_: &mut Server<'_>, mut users: Vec<User>| {
+                users.retain(|user| email.as_ref().is_none_or(|email| user.email == *email));
+                let org = || is_of_all.then(|| name.clone());
+                Ok(output.print(&users, |user| with_cell(user_row(user).to_vec(), 1, org()))?)
+            };
+            server.for_each_page(Call::get(&["orgs", &org, "users"]), each).await?;
         }
         Ok(())
     })?;
     Ok(output.finish()?)
 }
 
-/// Output of one operation.
+/// The organization that was given, or all: what names each in a path, and its name.
+async fn orgs(server: &mut Server<'_>, given: Option<String>) -> Result<Vec<(String, String)>, CliError> {
+    match given {
+        Some(org) => Ok(vec![(org.clone(), org)]),
+        None => Ok(server.read_orgs().await?.into_iter().map(|org| (org.id.to_string(), org.name)).collect()),
+    }
+}
+
+/// Cells with one more at this place, if it is there.
+fn with_cell<T>(mut cells: Vec<T>, place: usize, cell: Option<T>) -> Vec<T> {
+    cell.into_iter().for_each(|cell| cells.insert(place, cell));
+    cells
+}
+
+/// Output of one list.
 struct Output {
     format: Format,
-    /// The list in JSON, once its first page has come.
-    json: Option<JsonList>,
-    /// The table, once its first page has come, and the note for an empty one.
-    table: Option<(Table, &'static str)>,
+    json: JsonList,
+    table: Table,
+    /// Note for an empty list.
+    empty: &'static str,
     has_own_limits: bool,
-    /// The organization of the next keys or users, where those of all are listed.
-    org: Option<String>,
-    /// Email address of the users that are listed; none for all users.
-    email: Option<String>,
-    /// Note for an empty list of keys.
-    no_keys: &'static str,
-    /// Note for an empty list of users.
-    no_users: &'static str,
 }
 
 /// Columns of keys of one organization.
 const KEY_COLUMNS: [&str; 10] =
     ["ID", "NAME", "USER", "STATUS", "LIMIT", "REQUESTS", "LAST USED", "LAST ATTEMPT", "CREATED", "POLICY"];
+/// Columns of users of one organization.
+const USER_COLUMNS: [&str; 7] = ["USER", "ID", "KIND", "STATUS", "RESPONSIBLE", "PERMISSIONS", "CREATED"];
 
 impl Output {
-    fn new(format: Format) -> Self {
-        let no_keys = "this organization has no keys yet";
-        let no_users = "this organization has no users yet";
-        Self { format, json: None, table: None, has_own_limits: false, org: None, email: None, no_keys, no_users }
+    fn new(columns: Vec<&'static str>, empty: &'static str, format: Format) -> Self {
+        Self { format, json: JsonList::default(), table: Table::new(&columns), empty, has_own_limits: false }
     }
 
-    fn print(&mut self, reply: Reply, activity: &KeyActivities) -> io::Result<()> {
-        match reply {
-            Reply::Orgs(page) => self.print_orgs(&page.items),
-            Reply::Users(page) => self.print_users(page.items),
-            Reply::Keys(page) => self.print_keys(&page.items, activity),
-            Reply::Uses(uses) => {
-                let header = &["TIME", "ACTION", "OUTCOME", "STATUS", "IP"];
-                self.print_rows(&uses.page.items, header, use_row, "there are no requests with this key")
-            }
-            Reply::Sessions(page) => {
-                let header = &["ID", "USER", "ORG", "BY", "SEEN", "EXPIRES", "IP"];
-                self.print_rows(&page.items, header, session_row, "there are no sessions")
-            }
-            Reply::Tokens(page) => {
-                let header = &["ID", "NAME", "ORG", "STATUS", "ALLOW", "NETWORKS", "EXPIRES", "BY"];
-                self.print_rows(&page.items, header, token::token_row, "there are no tokens")
-            }
-            Reply::FederationRules(page) => {
-                let empty = "this organization has no federation rules yet";
-                self.print_rows(&page.items, &federation::COLUMNS, federation::rule_row, empty)
-            }
-            other => show::reply(other, self.format),
-        }
-    }
-
-    fn print_orgs(&mut self, orgs: &[Org]) -> io::Result<()> {
-        self.has_own_limits |= orgs.iter().any(|org| org.concurrent.is_some());
-        let header = &["NAME", "ID", "TAG", "STATUS", "CONCURRENT", "CREATED"];
-        self.print_rows(orgs, header, org_row, "there are no organizations yet")
-    }
-
-    fn print_users(&mut self, mut users: Vec<User>) -> io::Result<()> {
-        if let Some(email) = &self.email {
-            users.retain(|user| user.email == *email);
-        }
-        let header = &["USER", "ID", "KIND", "STATUS", "RESPONSIBLE", "PERMISSIONS", "CREATED"];
-        let Some(org) = self.org.clone() else {
-            return self.print_rows(&users, header, user_row, self.no_users);
-        };
-        let [user, rest @ ..] = *header;
-        let header = &with_org_column(user, "ORG", rest);
-        self.print_rows(&users, header, |user| user_row_with_org(&org, user), self.no_users)
-    }
-
-    fn print_keys(&mut self, keys: &[Key], activity: &KeyActivities) -> io::Result<()> {
-        self.has_own_limits |= keys.iter().any(|key| key.limits.own);
-        let row = |key: &Key| key_row(key, activity.get(&key.id).and_then(|activity| activity.last_attempt.as_ref()));
-        let Some(org) = self.org.clone() else {
-            return self.print_rows(keys, &KEY_COLUMNS, row, self.no_keys);
-        };
-        let [id, name, user, status, limit, uses, last_used, attempt, created, policy] = KEY_COLUMNS;
-        let header = &[id, name, "ORG", user, status, limit, uses, last_used, attempt, created, policy];
-        self.print_rows(keys, header, |key| with_org(&org, row(key)), "no key matches")
-    }
-
-    fn print_rows<T: Serialize, const N: usize>(
-        &mut self,
-        items: &[T],
-        header: &[&str; N],
-        row: impl Fn(&T) -> [String; N],
-        empty: &'static str,
-    ) -> io::Result<()> {
+    /// Prints a page.
+    fn print<T: Serialize>(&mut self, items: &[T], row: impl Fn(&T) -> Vec<String>) -> io::Result<()> {
         if self.format.json {
-            return self.json.get_or_insert_default().items(items);
+            self.json.items(items)
+        } else {
+            self.table.rows(&items.iter().map(row).collect::<Vec<_>>())
         }
-        let (table, _) = self.table.get_or_insert_with(|| (Table::new(header), empty));
-        table.rows(&items.iter().map(row).collect::<Vec<_>>())
     }
 
     /// Prints what comes after the last page.
     fn finish(&self) -> io::Result<()> {
-        if let Some(json) = &self.json {
-            return json.end();
+        if self.format.json {
+            return self.json.end();
         }
-        if let Some((table, empty)) = &self.table {
-            table.end(empty);
-            show::legend(self.has_own_limits);
-        }
+        self.table.end(self.empty);
+        show::legend(self.has_own_limits);
         Ok(())
     }
 }
 
-fn org_row(org: &Org) -> [String; 6] {
+impl Listed for Session {
+    const COLUMNS: &'static [&'static str] = &["ID", "USER", "ORG", "BY", "SEEN", "EXPIRES", "IP"];
+    const EMPTY: &'static str = "there are no sessions";
+
+    fn row(&self) -> Vec<String> {
+        let by = self.provider.clone().unwrap_or_else(|| "link".into());
+        let (seen, expires) = (seconds(self.seen), seconds(self.expires));
+        vec![self.id.to_string(), self.email.clone(), self.org.to_string(), by, seen, expires, or_dash(self.ip)]
+    }
+}
+
+impl Listed for Token {
+    const COLUMNS: &'static [&'static str] = &["ID", "NAME", "ORG", "STATUS", "ALLOW", "NETWORKS", "EXPIRES", "BY"];
+    const EMPTY: &'static str = "there are no tokens";
+
+    fn row(&self) -> Vec<String> {
+        token::token_row(self)
+    }
+}
+
+impl Listed for FederationRule {
+    const COLUMNS: &'static [&'static str] = &federation::COLUMNS;
+    const EMPTY: &'static str = "this organization has no federation rules yet";
+
+    fn row(&self) -> Vec<String> {
+        federation::rule_row(self)
+    }
+}
+
+fn org_row(org: &Org) -> Vec<String> {
     let concurrent = format!("{}{}", org.concurrent_in_force, asterisk(org.concurrent.is_some()));
     let status = org_status(org).into();
-    [org.name.clone(), org.id.to_string(), org.tag.to_string(), status, concurrent, seconds(org.created)]
+    vec![org.name.clone(), org.id.to_string(), org.tag.to_string(), status, concurrent, seconds(org.created)]
 }
 
 fn user_row(user: &User) -> [String; 7] {
@@ -201,18 +216,6 @@ fn user_row(user: &User) -> [String; 7] {
         joined(&user.permissions),
         seconds(user.created),
     ]
-}
-
-/// The row of a user with its organization behind the email address.
-fn user_row_with_org(org: &str, user: &User) -> [String; 8] {
-    let [email, rest @ ..] = user_row(user);
-    with_org_column(email, org.to_owned(), rest)
-}
-
-/// A row of users with the organization in the second column.
-fn with_org_column<T>(user: T, org: T, rest: [T; 6]) -> [T; 8] {
-    let [id, kind, status, responsible, permissions, created] = rest;
-    [user, org, id, kind, status, responsible, permissions, created]
 }
 
 fn key_row(key: &Key, attempt: Option<&LastUse>) -> [String; 10] {
@@ -228,22 +231,4 @@ fn key_row(key: &Key, attempt: Option<&LastUse>) -> [String; 10] {
         seconds(key.created),
         or_dash(policy_line(&key.policy)),
     ]
-}
-
-/// The row of a key with its organization behind its name.
-fn with_org(org: &str, row: [String; 10]) -> [String; 11] {
-    let [id, name, user, status, limit, uses, last_used, attempt, created, policy] = row;
-    [id, name, org.to_owned(), user, status, limit, uses, last_used, attempt, created, policy]
-}
-
-fn use_row(record: &Record) -> [String; 5] {
-    let status = or_dash(record.status);
-    [seconds(record.time), record.action.clone(), word(record.outcome), status, or_dash(record.ip)]
-}
-
-fn session_row(session: &Session) -> [String; 7] {
-    let by = session.provider.clone().unwrap_or_else(|| "link".into());
-    let seen = seconds(session.seen);
-    let expires = seconds(session.expires);
-    [session.id.to_string(), session.email.clone(), session.org.to_string(), by, seen, expires, or_dash(session.ip)]
 }

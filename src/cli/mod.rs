@@ -60,6 +60,8 @@ mod apply;
 // Shared by the commands.
 mod installation;
 mod control;
+mod call;
+mod answer;
 mod client;
 mod remote;
 mod offline;

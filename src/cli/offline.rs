@@ -4,12 +4,18 @@
 use std::io;
 use std::sync::Arc;
 
+use anyhow::Context as _;
+use http::Request;
+use http::header::CONTENT_TYPE;
 use tracing::level_filters::LevelFilter;
 
+use super::answer::Answer;
+use super::call::Call;
 use super::{CliError, ExitStatus, client, service_user};
 use crate::app;
 use crate::config::Config;
-use ::control::admin::{self, Operation, Reply};
+use ::control::admin::API_PATH;
+use ::control::api::Api;
 use ::control::management::{Actor, ErrorKind, Management, ManagementError, StateExport, UnixUser};
 use domain::clock;
 use journal::audit;
@@ -21,7 +27,8 @@ use state::{State, StateRecord, embedded};
 
 /// The stores of a gateway that does not run.
 pub(super) struct Stores {
-    management: Management,
+    management: Arc<Management>,
+    api: Api,
     /// The user who runs this command.
     actor: Actor,
     state: Arc<State>,
@@ -36,14 +43,19 @@ impl Stores {
         let metrics = Metrics::new();
         let (state, journal) = app::open_and_recover(config, &metrics).await.map_err(|e| open_error(config, e))?;
         let management = Management::new(Arc::clone(&state), journal.clone(), &config.audit, &metrics.state);
-        let management = management.with_sessions(config.sessions());
+        let management = Arc::new(management.with_sessions(config.sessions()));
         management.end_left_changes_once().await;
-        Ok(Self { management, actor: this_user(), state, journal })
+        let api = Api::new(&management, API_PATH);
+        Ok(Self { management, api, actor: this_user(), state, journal })
     }
 
-    /// Performs one operation.
-    pub(super) async fn perform(&self, operation: Operation) -> Result<Reply, CliError> {
-        admin::perform(&self.management, &self.actor, operation, clock::now()).await.map_err(refused)
+    /// Performs one call in this process.
+    pub(super) async fn send(&self, call: &Call) -> anyhow::Result<Answer> {
+        let body = call.body.as_ref().map(|body| body.to_string().into()).unwrap_or_default();
+        let request = Request::builder().method(call.method.clone()).uri(call.target());
+        let request =
+            request.header(CONTENT_TYPE, "application/json").body(body).context("the call cannot be built")?;
+        Ok(self.api.serve_operator(self.actor.clone(), request).await.into())
     }
 
     /// Begins an export of the whole state.
@@ -65,7 +77,7 @@ impl Stores {
 
 /// The user who runs this process, as the operator.
 pub(super) fn this_user() -> Actor {
-    Actor::Operator(UnixUser::of_process(rustix::process::geteuid().as_raw(), client::sudo_uid()))
+    Actor::operator(UnixUser::of_process(rustix::process::geteuid().as_raw(), client::sudo_uid()))
 }
 
 /// Classifies an error of opening: a store in use is a temporary failure, all other errors are permanent.

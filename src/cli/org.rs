@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use clap::Subcommand;
+use serde_json::{Value, json};
 
+use super::call::Call;
 use super::installation::Installation;
-use super::{CliError, RemoteCommand, list};
-use ::control::admin::Operation;
-use ::control::management::OrgPolicyUpdate;
+use super::{CliError, RemoteCommand, list, show};
+use ::control::management::{Org, OrgPolicyUpdate};
 use platform::settings::{InvalidDuration, parse_duration};
 use state::UnusedKeys;
 
@@ -79,30 +80,30 @@ fn unused_keys(text: &str) -> Result<Setting<UnusedKeys>, InvalidDuration> {
 
 impl RemoteCommand<Command> {
     pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
-        list::print(installation, operation(self.command), self.format)
+        match self.command {
+            Command::List => list::print_orgs(installation, self.format),
+            command => show::perform::<Org>(installation, &call(command), self.format),
+        }
     }
 }
 
-fn operation(command: Command) -> Operation {
+fn call(command: Command) -> Call {
+    let show = |org: &str| Call::get(&["orgs", org]);
+    let patch = |org: &str, patch: Value| Call::patch(&["orgs", org], &patch);
     match command {
-        Command::Create { name } => Operation::CreateOrg { name },
-        Command::List => Operation::list_orgs(),
-        Command::Show { org } => Operation::ShowOrg { org },
-        Command::Suspend { org } => Operation::SuspendOrg { org },
-        Command::Resume { org } => Operation::ResumeOrg { org },
-        Command::Limits { org, concurrent: None, default: false } => Operation::ShowOrg { org },
-        Command::Limits { org, concurrent, .. } => Operation::LimitOrg { org, concurrent },
+        Command::List => Call::get(&["orgs"]),
+        Command::Create { name } => Call::post(&["orgs"]).with_body(&json!({ "name": name })),
+        Command::Show { org } | Command::Limits { org, concurrent: None, default: false } => show(&org),
+        Command::Suspend { org } => patch(&org, json!({ "suspended": true })),
+        Command::Resume { org } => patch(&org, json!({ "suspended": false })),
+        Command::Limits { org, concurrent, .. } => patch(&org, json!({ "concurrent": concurrent })),
         Command::Policy { org, max_expiry, default_expiry, unused_keys } => {
             let policy = OrgPolicyUpdate {
                 max_expiry: max_expiry.map(|setting| setting.0),
                 default_expiry: default_expiry.map(|setting| setting.0),
                 unused_keys: unused_keys.map(|setting| setting.0),
             };
-            if policy == OrgPolicyUpdate::default() {
-                Operation::ShowOrg { org }
-            } else {
-                Operation::SetOrgPolicy { org, policy }
-            }
+            if policy == OrgPolicyUpdate::default() { show(&org) } else { patch(&org, json!({ "policy": policy })) }
         }
     }
 }

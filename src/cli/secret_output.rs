@@ -12,9 +12,7 @@ use anyhow::anyhow;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_getfl, fstat};
 
-use super::output::seconds;
 use super::{CliError, ExitStatus};
-use ::control::admin::{Operation, Reply};
 
 /// Checks that standard output can take a secret.
 ///
@@ -35,54 +33,10 @@ pub(super) fn check() -> Result<(), CliError> {
     Err(CliError::new(ExitStatus::Failed, error))
 }
 
-/// Checks standard output before an operation that makes a secret.
-///
-/// # Errors
-/// As for [`check`].
-pub(super) fn check_before(operation: &Operation) -> Result<(), CliError> {
-    let makes_secret = matches!(
-        operation,
-        Operation::CreateKey { sha256: None, .. }
-            | Operation::RotateKey { sha256: None, .. }
-            | Operation::CreateToken { .. }
-            | Operation::LinkSession { .. }
-    );
-    if makes_secret { check() } else { Ok(()) }
-}
-
 /// Writes what has a secret when there is a way out, which says what to do when the secret is lost.
 pub(super) fn write(way_out: Option<String>, write: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
     let Some(way_out) = way_out else { return write() };
     write().map_err(|error| io::Error::other(format!("standard output cannot be written ({error}): {way_out}")))
-}
-
-/// The way out when a reply with a secret cannot be written: what was made, and how to replace or revoke it.
-pub(super) fn way_out(reply: &Reply) -> Option<String> {
-    match reply {
-        Reply::NewKey(new) if new.api_key.is_some() => {
-            let id = new.key.id;
-            let made = if new.key.rotated.is_some() {
-                format!("the secret of key {id} was replaced")
-            } else {
-                format!("key {id} was created")
-            };
-            Some(format!(
-                "{made}, and its new secret is lost; `keygate key rotate {id}` prints another one, `keygate key revoke \
-                 {id}` ends the key"
-            ))
-        }
-        Reply::NewToken(new) => {
-            let id = new.token.id;
-            let made = format!("token {id} was created, and its secret is lost");
-            Some(format!("{made}; revoke it (`keygate token revoke {id}`), and create another one"))
-        }
-        Reply::Link { link } => Some(format!(
-            "the sign-in link for {} is lost, and ends at {}; create another one",
-            link.email,
-            seconds(link.expires)
-        )),
-        _ => None,
-    }
 }
 
 /// Returns whether the descriptor was closed when the process began: the runtime of the language has opened /dev/null

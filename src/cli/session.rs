@@ -1,12 +1,15 @@
 //! `keygate session`: creates sign-in links, and lists and ends web sessions.
 
 use clap::Subcommand;
+use serde_json::json;
 
+use super::call::Call;
 use super::installation::Installation;
-use super::show::Format;
-use super::{CliError, list};
-use ::control::admin::Operation;
+use super::show::{self, Format};
+use super::{CliError, control, list};
+use ::control::management::{Link, Session};
 use domain::identity::SessionId;
+use domain::page::Page;
 
 /// Arguments of `keygate session`.
 #[derive(Debug, clap::Args)]
@@ -49,19 +52,25 @@ enum Command {
 
 impl Args {
     pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
-        list::print(installation, operation(self.command), self.format)
-    }
-}
-
-fn operation(command: Command) -> Operation {
-    match command {
-        Command::Link { org, user } => Operation::LinkSession { org, user },
-        Command::List { org } => Operation::list_sessions(org),
-        Command::End { session: Some(session), .. } => Operation::EndSession { session },
-        Command::End { session: None, user, org } => {
-            let org = org.unwrap_or_default();
-            let user = user.unwrap_or_default();
-            Operation::EndSessions { org, user }
+        let format = self.format;
+        match self.command {
+            Command::Link { org, user } => {
+                let call = Call::post(&["orgs", &org, "users", &user, "sign-in-links"]).with_secret();
+                show::perform::<Link>(installation, &call, format)
+            }
+            Command::List { org } => {
+                let call = Call::get(&["sessions"]).with_query(&json!({ "org": org }));
+                list::print::<Session>(installation, call, format)
+            }
+            Command::End { session: Some(session), .. } => {
+                show::perform::<Session>(installation, &Call::delete(&["sessions", &session.to_string()]), format)
+            }
+            Command::End { session: None, user, org } => {
+                let (org, user) = (org.unwrap_or_default(), user.unwrap_or_default());
+                let call = Call::delete(&["orgs", &org, "users", &user, "sessions"]);
+                let ended: Page<Session> = control::perform(installation, &call)?;
+                Ok(list::print_items(&ended.items, format)?)
+            }
         }
     }
 }

@@ -1,14 +1,19 @@
-//! Presentation of replies, as tables or as JSON.
+//! Presentation of records, as names and values or as JSON.
 
 use std::io;
 use std::time::Duration;
 
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::call::Call;
+use super::installation::Installation;
 use super::output::{fields, json, line, note, or_dash, seconds, word};
 use super::policy_text::policy_fields;
-use super::{federation, new_key, secret_output, token};
-use ::control::admin::Reply;
+use super::{CliError, control, federation, new_key, secret_output, token};
 use ::control::management::{
-    Explanation, Key, KeyActor, KeyLimits, KeyStatus, Org, Responsible, Session, User, UserKind,
+    AcceptedState, Explanation, FederationRule, Key, KeyActor, KeyLimits, KeyStatus, Link, NewKey, NewToken, Org,
+    Responsible, Session, Token, User, UserKind,
 };
 use domain::clock::Micros;
 use domain::identity::{Permission, UserId};
@@ -24,51 +29,125 @@ pub(super) struct Format {
     pub(super) json: bool,
 }
 
-/// Prints a reply that is no list.
-pub(super) fn reply(reply: Reply, format: Format) -> io::Result<()> {
-    secret_output::write(secret_output::way_out(&reply), || print(reply, format))
+/// Record that a command prints.
+pub(super) trait Shown: Serialize + DeserializeOwned {
+    /// Prints it for people.
+    fn show(&self) -> io::Result<()>;
+
+    /// What to do when its secret is lost, of a record that has one.
+    fn way_out(&self) -> Option<String> {
+        None
+    }
 }
 
-fn print(reply: Reply, format: Format) -> io::Result<()> {
-    if format.json {
-        return json(&reply.untagged()?);
+/// Performs a call, and prints the record that it answers with.
+pub(super) fn perform<T: Shown>(installation: &Installation, call: &Call, format: Format) -> Result<(), CliError> {
+    Ok(record(&control::perform::<T>(installation, call)?, format)?)
+}
+
+/// Prints a record.
+pub(super) fn record(record: &impl Shown, format: Format) -> io::Result<()> {
+    secret_output::write(record.way_out(), || if format.json { json(record) } else { record.show() })
+}
+
+impl Shown for Org {
+    fn show(&self) -> io::Result<()> {
+        fields(&org_fields(self))
     }
-    match reply {
-        Reply::Org { org } => fields(&org_fields(&org)),
-        Reply::User { user } => fields(&user_fields(&user)),
-        Reply::Key { key } => fields(&key_fields(&key)),
-        Reply::NewKey(new) => new_key::show(&new),
-        Reply::Explanation { explanation } => self::explanation(&explanation, None),
-        Reply::Session { session } => fields(&session_fields(&session)),
-        Reply::NewToken(new) => token::show_new(&new),
-        Reply::Token { token } => fields(&token::token_fields(&token)),
-        Reply::FederationRule { rule } => fields(&federation::rule_fields(&rule)),
-        Reply::AcceptedState { state } => {
-            let replaces: Vec<&str> = state.replaces.iter().map(StateId::as_str).collect();
-            fields(&[("accepted as", state.id.to_string()), ("in place of", or_dash(Some(replaces.join(", "))))])
-        }
-        // No command asks for it; who sends the operation to the socket is a program. Lists have an
-        // output of their own.
-        reply @ (Reply::Activity(_)
-        | Reply::FoundKeys { .. }
-        | Reply::Orgs(_)
-        | Reply::Users(_)
-        | Reply::Keys(_)
-        | Reply::Uses(_)
-        | Reply::Tokens(_)
-        | Reply::Sessions(_)
-        | Reply::FederationRules(_)) => json(&reply.untagged()?),
-        Reply::Link { link } => {
-            note(format_args!("sign-in link for {}, valid once, until {}:", link.email, seconds(link.expires)));
-            line(link.url.expose())
-        }
+}
+
+impl Shown for User {
+    fn show(&self) -> io::Result<()> {
+        fields(&user_fields(self))
     }
+}
+
+impl Shown for Key {
+    fn show(&self) -> io::Result<()> {
+        fields(&key_fields(self))
+    }
+}
+
+impl Shown for NewKey {
+    fn show(&self) -> io::Result<()> {
+        new_key::show(self)
+    }
+
+    fn way_out(&self) -> Option<String> {
+        self.api_key.as_ref()?;
+        let id = self.key.id;
+        let made = if self.key.rotated.is_some() {
+            format!("the secret of key {id} was replaced")
+        } else {
+            format!("key {id} was created")
+        };
+        Some(format!(
+            "{made}, and its new secret is lost; `keygate key rotate {id}` prints another one, `keygate key revoke {id}` \
+             ends the key"
+        ))
+    }
+}
+
+impl Shown for Token {
+    fn show(&self) -> io::Result<()> {
+        fields(&token::token_fields(self))
+    }
+}
+
+impl Shown for NewToken {
+    fn show(&self) -> io::Result<()> {
+        token::show_new(self)
+    }
+
+    fn way_out(&self) -> Option<String> {
+        let id = self.token.id;
+        let made = format!("token {id} was created, and its secret is lost");
+        Some(format!("{made}; revoke it (`keygate token revoke {id}`), and create another one"))
+    }
+}
+
+impl Shown for FederationRule {
+    fn show(&self) -> io::Result<()> {
+        fields(&federation::rule_fields(self))
+    }
+}
+
+impl Shown for Session {
+    fn show(&self) -> io::Result<()> {
+        fields(&session_fields(self))
+    }
+}
+
+impl Shown for Link {
+    fn show(&self) -> io::Result<()> {
+        note(format_args!("sign-in link for {}, valid once, until {}:", self.email, seconds(self.expires)));
+        line(self.url.expose())
+    }
+
+    fn way_out(&self) -> Option<String> {
+        let ends = seconds(self.expires);
+        Some(format!("the sign-in link for {} is lost, and ends at {ends}; create another one", self.email))
+    }
+}
+
+impl Shown for AcceptedState {
+    fn show(&self) -> io::Result<()> {
+        let replaces: Vec<&str> = self.replaces.iter().map(StateId::as_str).collect();
+        fields(&[("accepted as", self.id.to_string()), ("in place of", or_dash(Some(replaces.join(", "))))])
+    }
+}
+
+/// Prints a record, in JSON with one more member.
+fn record_with(record: &impl Serialize, name: &str, value: &impl Serialize) -> io::Result<()> {
+    let mut object = serde_json::to_value(record)?;
+    object[name] = serde_json::to_value(value)?;
+    json(&object)
 }
 
 /// Prints a user with the permissions that were taken away.
 pub(super) fn permitted(user: User, taken: &[Permission], format: Format) -> io::Result<()> {
     if format.json {
-        return json(&serde_json::json!({ "user": user, "taken_away": taken }));
+        return record_with(&user, "taken_away", &taken);
     }
     let mut shown = user_fields(&user);
     let after_permissions = shown.iter().position(|(name, _)| *name == "permissions").map_or(shown.len(), |at| at + 1);
@@ -81,7 +160,7 @@ pub(super) fn permitted(user: User, taken: &[Permission], format: Format) -> io:
 /// Prints a key with the last attempt to use it.
 pub(super) fn key(key: &Key, attempt: Option<&LastUse>, format: Format) -> io::Result<()> {
     if format.json {
-        return json(&serde_json::json!({ "key": key, "last_attempt": attempt }));
+        return record_with(key, "last_attempt", &attempt);
     }
     let mut shown = key_fields(key);
     let after_last_used = shown.iter().position(|(name, _)| *name == "last used").map_or(shown.len(), |at| at + 1);

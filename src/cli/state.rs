@@ -1,11 +1,17 @@
 //! `keygate state`: operations on the state as a whole.
 
+use anyhow::anyhow;
 use clap::Subcommand;
 
 use super::backup::{self, ExportArgs, ImportArgs, VerifyArgs};
+use super::call::Call;
 use super::installation::Installation;
-use super::{CliError, RemoteCommand, control, show};
-use ::control::admin::Operation;
+use super::{CliError, ExitStatus, RemoteCommand, show};
+use ::control::management::AcceptedState;
+
+/// Accepting a state undoes revocations that it lacks.
+const OF_THE_MACHINE: &str =
+    "a state is accepted on the machine of a gateway, where it can be looked at; run it there, without --server";
 
 /// Commands of `keygate state`.
 #[derive(Debug, Subcommand)]
@@ -40,7 +46,12 @@ impl RemoteCommand<Command> {
         match &self.command {
             Command::Export(args) => backup::export(installation, args, self.format.json),
             Command::Import(args) => backup::import(installation, args, self.format.json),
-            Command::Accept => Ok(show::reply(control::perform(installation, &Operation::AcceptState)?, self.format)?),
+            Command::Accept if installation.remote().is_some() => {
+                Err(CliError::new(ExitStatus::Usage, anyhow!(OF_THE_MACHINE)))
+            }
+            Command::Accept => {
+                show::perform::<AcceptedState>(installation, &Call::post(&["state", "accept"]), self.format)
+            }
             Command::Verify(args) => backup::verify(installation, args, self.format.json),
         }
     }

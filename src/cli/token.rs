@@ -3,13 +3,14 @@
 use std::io;
 
 use clap::Subcommand;
+use serde_json::json;
 
+use super::call::Call;
 use super::expiry::parse_expiry;
 use super::installation::Installation;
 use super::output::{line, note, or_dash, seconds, word};
-use super::show::time;
+use super::show::{self, time};
 use super::{CliError, RemoteCommand, list};
-use ::control::admin::Operation;
 use ::control::management::{Descendants, NewToken, Token, TokenSettings};
 use domain::clock::Micros;
 use domain::key::policy::Network;
@@ -56,19 +57,23 @@ pub(super) enum Command {
 
 impl RemoteCommand<Command> {
     pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
-        list::print(installation, operation(self.command), self.format)
-    }
-}
-
-fn operation(command: Command) -> Operation {
-    match command {
-        Command::Create { name, org, allow, expires, network, client_san } => {
-            let allow = allow.into_iter().collect();
-            let settings = TokenSettings { name, org, allow, expires, networks: network, client_san };
-            Operation::CreateToken { settings: Box::new(settings) }
+        match self.command {
+            Command::Create { name, org, allow, expires, network, client_san } => {
+                let allow = allow.into_iter().collect();
+                let settings = TokenSettings { name, org, allow, expires, networks: network, client_san };
+                let call = Call::post(&["tokens"]).with_body(&settings).with_secret();
+                show::perform::<NewToken>(installation, &call, self.format)
+            }
+            Command::List { org } => {
+                let call = Call::get(&["tokens"]).with_query(&json!({ "org": org }));
+                list::print::<Token>(installation, call, self.format)
+            }
+            Command::Revoke { token, with_descendants } => {
+                let query = json!({ "with_descendants": with_descendants });
+                let call = Call::delete(&["tokens", &token.to_string()]).with_query(&query);
+                show::perform::<Token>(installation, &call, self.format)
+            }
         }
-        Command::List { org } => Operation::list_tokens(org),
-        Command::Revoke { token, with_descendants } => Operation::RevokeToken { token, with_descendants },
     }
 }
 
@@ -111,8 +116,8 @@ fn descendant_fields(made: &Descendants) -> [(&'static str, String); 3] {
 }
 
 /// The row of a token in a list.
-pub(super) fn token_row(token: &Token) -> [String; 8] {
-    [
+pub(super) fn token_row(token: &Token) -> Vec<String> {
+    vec![
         token.id.to_string(),
         token.name.clone(),
         org(token),

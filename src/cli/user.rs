@@ -1,13 +1,13 @@
 //! `keygate user`: manages the users of an organization.
 
-use anyhow::anyhow;
 use clap::Subcommand;
+use serde_json::{Value, json};
 
+use super::call::Call;
 use super::control::{self, Server};
 use super::installation::Installation;
 use super::{CliError, RemoteCommand, list, output, show};
-use ::control::admin::{Operation, Reply};
-use ::control::management::User;
+use ::control::management::{User, UserKind};
 use domain::identity::Permission;
 
 /// Commands of `keygate user`.
@@ -120,7 +120,7 @@ impl RemoteCommand<Command> {
                     control::with_server(installation, async |server| permit(server, org, user, change).await)?;
                 Ok(show::permitted(user, &taken, self.format)?)
             }
-            command => list::print(installation, operation(command), self.format),
+            command => show::perform::<User>(installation, &call(command), self.format),
         }
     }
 }
@@ -132,48 +132,56 @@ async fn permit(
     user: String,
     change: PermissionChange,
 ) -> Result<(User, Vec<Permission>), CliError> {
-    let before = show_user(server, &Operation::ShowUser { org: org.clone(), user: user.clone() }).await?;
+    let before: User = server.perform(&Call::get(&["orgs", &org, "users", &user])).await?;
     let PermissionChange { add, remove, set, none } = change;
-    let operation = if none || !set.is_empty() {
-        Operation::PermitUser { org, user, permissions: set }
+    let patch = if none || !set.is_empty() {
+        json!({ "permissions": set })
     } else if add.is_empty() && remove.is_empty() {
         return Ok((before, Vec::new()));
     } else {
         remove.iter().filter(|permission| !before.permissions.contains(permission)).for_each(|permission| {
             output::note(format_args!("{} did not have {permission}", before.email));
         });
-        Operation::ChangePermissions { org, user, add_permissions: add, remove_permissions: remove }
+        json!({ "add_permissions": add, "remove_permissions": remove })
     };
-    let after = show_user(server, &operation).await?;
+    let after: User = server.perform(&patch_user(&org, &user, &patch)).await?;
     let mut taken = before.permissions;
     taken.retain(|permission| !after.permissions.contains(permission));
     Ok((after, taken))
 }
 
-/// Performs an operation that shows a user.
-async fn show_user(server: &mut Server<'_>, operation: &Operation) -> Result<User, CliError> {
-    match server.perform(operation).await? {
-        Reply::User { user } => Ok(user),
-        _ => Err(anyhow!("the gateway answered something else").into()),
-    }
+/// The call that patches a user.
+pub(super) fn patch_user(org: &str, user: &str, patch: &Value) -> Call {
+    Call::patch(&["orgs", org, "users", user], patch)
 }
 
-fn operation(command: Command) -> Operation {
+fn call(command: Command) -> Call {
     match command {
         Command::Create { org: InOrg { org }, email, service, responsible, permissions } => {
             let Permissions { permissions } = permissions;
-            match (email, service.zip(responsible)) {
-                (_, Some((name, responsible))) => Operation::CreateService { org, name, responsible, permissions },
-                (Some(email), None) => Operation::CreateUser { org, email, permissions },
-                (None, None) => unreachable!("one of the two is required"),
-            }
+            let kind = if service.is_some() { UserKind::Service } else { UserKind::Person };
+            let handle = email.or(service).unwrap_or_default();
+            create_user(&org, &handle, kind, responsible.as_deref(), &permissions)
         }
         Command::List { .. } | Command::Permit { .. } => unreachable!("performed before"),
         Command::Reassign { org: InOrg { org }, user, responsible } => {
-            Operation::ReassignUser { org, user, responsible }
+            patch_user(&org, &user, &json!({ "responsible": responsible }))
         }
-        Command::Suspend { org: InOrg { org }, user } => Operation::SuspendUser { org, user },
-        Command::Resume { org: InOrg { org }, user } => Operation::ResumeUser { org, user },
-        Command::Remove { org: InOrg { org }, user } => Operation::RemoveUser { org, user },
+        Command::Suspend { org: InOrg { org }, user } => patch_user(&org, &user, &json!({ "suspended": true })),
+        Command::Resume { org: InOrg { org }, user } => patch_user(&org, &user, &json!({ "suspended": false })),
+        Command::Remove { org: InOrg { org }, user } => Call::delete(&["orgs", &org, "users", &user]),
     }
+}
+
+/// The call that creates a person by an email address, or a service by a name.
+pub(super) fn create_user(
+    org: &str,
+    handle: &str,
+    kind: UserKind,
+    responsible: Option<&str>,
+    permissions: &[Permission],
+) -> Call {
+    Call::post(&["orgs", org, "users"]).with_body(&json!({
+        "email": handle, "kind": kind, "responsible": responsible, "permissions": permissions,
+    }))
 }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{CONNECTION, HOST, USER_AGENT};
-use http::{Method, Request, StatusCode};
-use http_body_util::{BodyExt as _, Empty, Full, Limited};
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt as _, Empty, Limited};
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::time::timeout;
@@ -43,39 +43,12 @@ pub(super) async fn get<S>(stream: S, authority: &str, target: &str) -> Result<(
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    send(stream, authority, Method::GET, target, Vec::new()).await
-}
-
-/// Sends JSON with POST over HTTP/1.1, and reads the response.
-pub(super) async fn post<S>(
-    stream: S,
-    authority: &str,
-    target: &str,
-    body: Vec<u8>,
-) -> Result<(StatusCode, Bytes), ExchangeError>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
-    send(stream, authority, Method::POST, target, body).await
-}
-
-async fn send<S>(
-    stream: S,
-    authority: &str,
-    method: Method,
-    target: &str,
-    body: Vec<u8>,
-) -> Result<(StatusCode, Bytes), ExchangeError>
-where
-    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
-{
     let request = Request::builder()
-        .method(method)
         .uri(target)
         .header(HOST, authority)
         .header(USER_AGENT, AGENT)
         .header(CONNECTION, "close")
-        .body(Full::new(Bytes::from(body)))?;
+        .body(Empty::<Bytes>::new())?;
     let exchange = async {
         let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await?;
         let connection = tokio::spawn(connection);

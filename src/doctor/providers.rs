@@ -10,8 +10,11 @@ use super::client;
 use super::environment::Environment;
 use super::finding::Findings;
 use crate::config::Config;
-use control::admin::{OPERATIONS_PATH, Operation, Reply};
+use control::admin::API_PATH;
+use control::management::{FederationRule, Org};
 use control::oidc::{Error, Examination, Issuer, Provider};
+use domain::page::Page;
+use serde::de::DeserializeOwned;
 
 /// Issuers of rules that are asked.
 const MAX_ISSUERS: usize = 16;
@@ -91,20 +94,18 @@ fn judge(subject: &str, examined: Result<Examination, Error>, findings: &mut Fin
 /// The issuers of the rules of all organizations, as the running gateway lists them.
 async fn rule_issuers(config: &Config) -> Result<BTreeSet<String>, String> {
     let mut issuers = BTreeSet::new();
-    let Reply::Orgs(orgs) = perform(config, &Operation::list_orgs()).await? else { return Ok(issuers) };
+    let orgs: Page<Org> = read(config, "orgs?limit=100").await?;
     for org in orgs.items {
-        if let Reply::FederationRules(rules) = perform(config, &Operation::list_rules(org.id.to_string())).await? {
-            issuers.extend(rules.items.into_iter().map(|rule| rule.issuer));
-        }
+        let rules: Page<FederationRule> = read(config, &format!("orgs/{}/federation-rules?limit=100", org.id)).await?;
+        issuers.extend(rules.items.into_iter().map(|rule| rule.issuer));
     }
     Ok(issuers)
 }
 
-/// Performs an operation that reads, at the admin socket.
-async fn perform(config: &Config, operation: &Operation) -> Result<Reply, String> {
+/// Reads from the API on the admin socket. `path` is below that of the API.
+async fn read<T: DeserializeOwned>(config: &Config, path: &str) -> Result<T, String> {
     let stream = UnixStream::connect(&config.admin.socket).await.map_err(|error| error.to_string())?;
-    let body = serde_json::to_vec(operation).map_err(|error| error.to_string())?;
-    let answered = client::post(stream, "keygate", OPERATIONS_PATH, body).await;
+    let answered = client::get(stream, "keygate", &format!("{API_PATH}/{path}")).await;
     let (_, body) = answered.map_err(|error| client::in_full(&error))?;
     serde_json::from_slice(&body).map_err(|error| error.to_string())
 }

@@ -19,7 +19,7 @@ use tempfile::TempDir;
 use super::{Client, Upstream, eventually, until};
 
 /// The operator of the gateways of tests.
-pub const OPERATOR: &Actor = &Actor::Operator(UnixUser::ROOT);
+pub const OPERATOR: &Actor = &Actor::operator(UnixUser::ROOT);
 
 pub struct Gateway {
     pub address: SocketAddr,

@@ -5,6 +5,7 @@
 //! [`federation`] exchanges tokens of CIs for keys.
 
 pub mod management;
+pub mod api;
 pub mod admin;
 pub mod dashboard;
 pub mod management_api;
@@ -14,8 +15,6 @@ mod request;
 mod person_limiter;
 mod json_input;
 mod secret_text;
-#[cfg(test)]
-mod api_document;
 
 /// The example of the README is compiled and run with the tests of the documentation.
 #[cfg(doctest)]

@@ -1,5 +1,6 @@
 //! A request to the dashboard or the management API, read whole, with its client and the session that it presents.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -99,20 +100,14 @@ impl ControlRequest {
         let (head, body) = request.into_parts();
         let reading = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY).collect());
         let body = reading.await.map_err(|_| ReadError::TimedOut)?.map_err(|_| ReadError::Body)?.to_bytes();
-        Ok(Self::new(base, (id, management.now()), peer, trusted, head, body))
+        let ip = Client::find(peer, &head.headers, trusted).ip;
+        Ok(Self::new(base, (id, management.now()), Some(ip), head, body))
     }
 
-    fn new(
-        base: &str,
-        (id, now): (Uuid, Micros),
-        peer: &Peer,
-        trusted: &TrustedProxies,
-        head: Parts,
-        body: Bytes,
-    ) -> Self {
+    /// The request of a client at this address, if it has one, with its body.
+    pub(crate) fn new(base: &str, (id, now): (Uuid, Micros), ip: Option<IpAddr>, head: Parts, body: Bytes) -> Self {
         let agent = head.headers.get(USER_AGENT).map(|agent| String::from_utf8_lossy(agent.as_bytes()));
         let user_agent = agent.map(|agent| agent.chars().take(USER_AGENT_LENGTH).collect());
-        let client = Client::find(peer, &head.headers, trusted);
         let path = head.uri.path().strip_prefix(base).unwrap_or_default();
         Self {
             id,
@@ -122,7 +117,7 @@ impl ControlRequest {
             query: parse_form(head.uri.query().unwrap_or_default().as_bytes()),
             query_text: head.uri.query().unwrap_or_default().to_owned(),
             body,
-            client: ClientInfo { ip: Some(client.ip), user_agent },
+            client: ClientInfo { ip, user_agent },
             session: session::read_cookie(&head.headers, session::COOKIE_NAME),
             headers: head.headers,
         }

@@ -474,7 +474,7 @@ mod tests {
     fn request() -> IdempotentRequest {
         IdempotentRequest {
             id: [1; 32],
-            token: "AbCdEf1234".parse().unwrap(),
+            caller: "AbCdEf1234".into(),
             body: [2; 32],
             status: 200,
             resource: "org".into(),

@@ -5,22 +5,21 @@
 //! - A record lives until [`IdempotentRequest::expires`]. Records are no part of an export: an import into another
 //!   state begins without any.
 //! - A record is never the reason to refuse a change that withdraws something. With Redis out of memory its record is
-//!   written all the same; on a full disk, and beyond the bound of its token, the change is made without a record.
+//!   written all the same; on a full disk, and beyond the bound of its caller, the change is made without a record.
 //!   Other changes are refused then.
 
 use std::fmt;
 
 use domain::clock::Micros;
 use domain::key::OrgTag;
-use domain::management_token::TokenId;
 
 /// A request with an idempotency key. See [`super::Change::once`].
 #[derive(Clone, PartialEq, Eq)]
 pub struct IdempotentRequest {
-    /// SHA-256 over the token, the method, the path and the key.
+    /// SHA-256 over the caller, the method, the path and the key.
     pub id: [u8; 32],
-    /// The management token of the request.
-    pub token: TokenId,
+    /// Who sent the request: the id of a management token or of a user, or `operator`.
+    pub caller: String,
     /// SHA-256 of its body.
     pub body: [u8; 32],
     /// Status of its response.
@@ -31,7 +30,7 @@ pub struct IdempotentRequest {
     pub now: Micros,
     /// End of the record, at most [`IdempotentRequest::MAX_LIFETIME_US`] after `now`.
     pub expires: Micros,
-    /// Live records that the token may have, this one included: [`IdempotentRequest::MAX_LIVE`].
+    /// Live records that the caller may have, this one included: [`IdempotentRequest::MAX_LIVE`].
     pub max_live: u32,
 }
 
@@ -58,7 +57,7 @@ pub enum IdempotencyPlace {
 }
 
 impl IdempotentRequest {
-    /// Live records that a token may have.
+    /// Live records that a caller may have.
     pub const MAX_LIVE: u32 = 10_000;
     /// Longest life of a record, in microseconds: a week.
     pub const MAX_LIFETIME_US: u64 = 7 * 24 * 3600 * 1_000_000;
@@ -66,7 +65,7 @@ impl IdempotentRequest {
 
 impl fmt::Debug for IdempotentRequest {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("IdempotentRequest").field("token", &self.token).finish_non_exhaustive()
+        f.debug_struct("IdempotentRequest").field("caller", &self.caller).finish_non_exhaustive()
     }
 }
 

@@ -19,6 +19,7 @@ use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow, bail};
+use serde::de::IgnoredAny;
 use serde_json::json;
 
 use self::document::Document;
@@ -142,10 +143,10 @@ fn read_document(path: &Path) -> anyhow::Result<Document> {
     if flaws.is_empty() { Ok(document) } else { Err(anyhow!("{}", lines.collect::<Vec<_>>().join("\n"))) }
 }
 
-/// Performs the operations of a step; after an error, with the number of those that were done.
+/// Performs the calls of a step; after an error, with the number of those that were done.
 async fn perform(server: &mut Server<'_>, step: &Step) -> Result<(), (usize, CliError)> {
-    for (done, operation) in step.operations.iter().enumerate() {
-        server.perform(operation).await.map_err(|error| (done, error))?;
+    for (done, call) in step.calls.iter().enumerate() {
+        server.perform::<IgnoredAny>(call).await.map_err(|error| (done, error))?;
     }
     Ok(())
 }

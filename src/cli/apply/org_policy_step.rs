@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use super::document::OrgSpec;
-use super::plan::{FieldChange, Step};
-use ::control::admin::Operation;
+use super::plan::{FieldChange, Step, patch_org};
 use ::control::management::Org;
 use platform::settings::WithUnit;
+use serde_json::json;
 use state::{InvalidPolicy, OrgPolicy};
 
 /// The policy that an organization has when the file is applied.
@@ -30,7 +30,7 @@ pub(super) fn plan(step: &mut Step, spec: &OrgSpec, org: Option<&Org>) {
     }
     let changed = fields(present).into_iter().zip(fields(wanted)).filter(|(old, new)| old != new);
     step.changes.extend(changed.map(|((field, old), (_, new))| FieldChange { field, old: org.map(|_| old), new }));
-    step.operations.push(Operation::SetOrgPolicy { org: spec.name.clone(), policy: spec.policy });
+    step.calls.push(patch_org(spec, json!({ "policy": spec.policy })));
 }
 
 fn fields(policy: OrgPolicy) -> [(&'static str, String); 3] {

@@ -8,13 +8,15 @@
 use std::fmt;
 
 use serde::Serialize;
+use serde_json::{Value, json};
 
 use super::document::{Document, KeySpec, LimitSpec, OrgSpec};
 use super::org_users::OrgUsers;
 use super::present::{Present, PresentOrg};
 use super::{org_policy_step, policy_step, rule_step, user_step};
+use crate::cli::call::Call;
+use crate::cli::key::{limit_key, revoke_key};
 use crate::cli::output::seconds;
-use ::control::admin::Operation;
 use ::control::management::{Key, KeyLimits, LimitUpdate};
 use domain::identity::Permission;
 use domain::names;
@@ -34,9 +36,9 @@ pub(super) struct Step {
     /// Reason of a conflict.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) reason: Option<String>,
-    /// The operations that the step performs, in this order.
+    /// The calls that the step performs, in this order.
     #[serde(skip)]
-    pub(super) operations: Vec<Operation>,
+    pub(super) calls: Vec<Call>,
 }
 
 /// Kind of a step.
@@ -85,24 +87,17 @@ fn org_step(spec: &OrgSpec, existing: Option<&PresentOrg>, present: &Present) ->
             step.conflict(&format!("looks the same as the organization {other}; a name is one organization's"));
             return step;
         }
-        step.operations.push(Operation::CreateOrg { name: name.clone() });
+        step.calls.push(Call::post(&["orgs"]).with_body(&json!({ "name": name })));
     }
     let concurrent = org.and_then(|org| org.concurrent);
     if let Some(wanted) = spec.concurrent.filter(|wanted| *wanted != concurrent) {
         let old = org.map(|_| or_configured(concurrent));
-        step.change(
-            "concurrent",
-            old,
-            or_configured(wanted),
-            Operation::LimitOrg { org: name.clone(), concurrent: wanted },
-        );
+        step.change("concurrent", old, or_configured(wanted), patch_org(spec, json!({ "concurrent": wanted })));
     }
     let suspended = org.is_some_and(|org| org.suspended);
     if let Some(wanted) = spec.suspended.filter(|wanted| *wanted != suspended) {
-        let org_name = name.clone();
-        let operation =
-            if wanted { Operation::SuspendOrg { org: org_name } } else { Operation::ResumeOrg { org: org_name } };
-        step.change("suspended", org.map(|_| suspended.to_string()), wanted.to_string(), operation);
+        let call = patch_org(spec, json!({ "suspended": wanted }));
+        step.change("suspended", org.map(|_| suspended.to_string()), wanted.to_string(), call);
     }
     org_policy_step::plan(&mut step, spec, org);
     step
@@ -150,11 +145,11 @@ fn new_key(step: &mut Step, org: &OrgSpec, spec: &KeySpec, users: &OrgUsers<'_>,
     if let Some(limits) = limits {
         step.show("limits", limits.to_string());
     }
-    let limits = limits.map(LimitUpdate::from);
-    let policy = policy_step::plan_new(step, spec, bounds);
-    let disabled = spec.disabled.unwrap_or(false);
-    let org = org.name.clone();
-    step.operations.push(Operation::ImportKey { org, user, sha256, id: spec.id, name, limits, policy, disabled });
+    let body = json!({
+        "user": user, "sha256": sha256, "id": spec.id, "name": name, "limits": limits.map(LimitUpdate::from),
+        "policy": policy_step::plan_new(step, spec, bounds), "disabled": spec.disabled.unwrap_or(false),
+    });
+    step.calls.push(Call::post(&["orgs", &org.name, "keys", "import"]).with_body(&body));
 }
 
 fn existing_key(
@@ -186,7 +181,7 @@ fn existing_key(
         }
         (false, true) => {
             step.action = Action::Withdraw;
-            return step.operations.push(Operation::RevokeKey { key: id });
+            return step.calls.push(revoke_key(id));
         }
         (false, false) => {}
     }
@@ -195,17 +190,20 @@ fn existing_key(
     }
     match spec.limits {
         Some(None) if key.limits.own => {
-            let operation = Operation::LimitKey { key: id, limits: None };
-            step.change("limits", Some(shown(&key.limits)), "configured".into(), operation);
+            step.change("limits", Some(shown(&key.limits)), "configured".into(), limit_key(id, None));
         }
         Some(Some(limits)) if !limits.are(&key.limits) => {
             let old = if key.limits.own { shown(&key.limits) } else { "configured".into() };
-            let operation = Operation::LimitKey { key: id, limits: Some(limits.into()) };
-            step.change("limits", Some(old), limits.to_string(), operation);
+            step.change("limits", Some(old), limits.to_string(), limit_key(id, Some(limits.into())));
         }
         _ => {}
     }
     policy_step::plan_existing(step, spec, key, org_bounds(org, existing));
+}
+
+/// The call that patches an organization.
+pub(super) fn patch_org(org: &OrgSpec, patch: Value) -> Call {
+    Call::patch(&["orgs", &org.name], &patch)
 }
 
 /// The policy of an organization when the file is applied; one that is not valid is a conflict of its own.
@@ -220,13 +218,12 @@ fn beyond_user(user: &str, beyond: &Permission) -> String {
 impl Step {
     pub(super) fn new(action: Action, record: &'static str, name: String) -> Self {
         let changes = Vec::new();
-        let operations = Vec::new();
-        Self { action, record, name, changes, reason: None, operations }
+        Self { action, record, name, changes, reason: None, calls: Vec::new() }
     }
 
-    pub(super) fn change(&mut self, field: &'static str, old: Option<String>, new: String, operation: Operation) {
+    pub(super) fn change(&mut self, field: &'static str, old: Option<String>, new: String, call: Call) {
         self.changes.push(FieldChange { field, old, new });
-        self.operations.push(operation);
+        self.calls.push(call);
     }
 
     /// Shows a field of a new record.
@@ -240,7 +237,7 @@ impl Step {
     }
 
     fn is_empty(&self) -> bool {
-        self.operations.is_empty() && self.reason.is_none()
+        self.calls.is_empty() && self.reason.is_none()
     }
 }
 

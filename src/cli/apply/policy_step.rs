@@ -9,8 +9,9 @@ use std::time::Duration;
 
 use super::document::KeySpec;
 use super::plan::{FieldChange, Step};
+use crate::cli::key::{disable_key, enable_key};
+use crate::cli::key_policy::set_key;
 use crate::cli::policy_text::{expires_text, networks_text, permissions_text, tags_text};
-use ::control::admin::Operation;
 use ::control::management::{Key, PolicyUpdate};
 use domain::clock::Micros;
 use domain::identity::Permission;
@@ -41,7 +42,7 @@ pub(super) fn expiry_of_new_key(spec: &KeySpec, bounds: OrgPolicy, now: Micros) 
 }
 
 /// The policy of a new key in an organization with this policy, which the step shows.
-pub(super) fn plan_new(step: &mut Step, spec: &KeySpec, bounds: OrgPolicy) -> Box<PolicyUpdate> {
+pub(super) fn plan_new(step: &mut Step, spec: &KeySpec, bounds: OrgPolicy) -> PolicyUpdate {
     let (changes, update) = difference(&KeyPolicy::default(), &wanted(spec, &KeyPolicy::default()));
     changes.into_iter().for_each(|FieldChange { field, new, .. }| step.show(field, new));
     if let Some(given) = given_expiry(bounds).filter(|_| update.expires.is_none()) {
@@ -50,7 +51,7 @@ pub(super) fn plan_new(step: &mut Step, spec: &KeySpec, bounds: OrgPolicy) -> Bo
     if spec.disabled == Some(true) {
         step.show("disabled", true.to_string());
     }
-    Box::new(update)
+    update
 }
 
 /// Makes the policy of an existing key what the file says.
@@ -64,13 +65,12 @@ pub(super) fn plan_existing(step: &mut Step, spec: &KeySpec, key: &Key, bounds: 
     let (changes, update) = difference(&key.policy, &wanted);
     if !update.is_empty() {
         step.changes.extend(changes);
-        step.operations.push(Operation::SetKey { key: id, policy: Box::new(update) });
+        step.calls.push(set_key(id, &update));
     }
     let disabled = key.policy.disabled.is_some();
     if let Some(wanted) = spec.disabled.filter(|wanted| *wanted != disabled) {
-        let disable = Operation::DisableKey { key: id, leaked: false };
-        let operation = if wanted { disable } else { Operation::EnableKey { key: id } };
-        step.change("disabled", Some(disabled.to_string()), wanted.to_string(), operation);
+        let call = if wanted { disable_key(id, false) } else { enable_key(id) };
+        step.change("disabled", Some(disabled.to_string()), wanted.to_string(), call);
     }
 }
 

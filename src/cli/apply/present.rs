@@ -4,8 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::document::{Document, OrgSpec};
 use crate::cli::CliError;
+use crate::cli::call::Call;
 use crate::cli::control::Server;
-use ::control::admin::{Operation, Reply};
+use crate::cli::federation::list_rules;
 use ::control::management::{FederationRule, Key, Org, User};
 use domain::clock::{self, Micros};
 use domain::key::KeyId;
@@ -46,11 +47,7 @@ impl Present {
         present.looks = orgs.keys().flat_map(|name| names::looks(name).map(|look| (look, name.clone()))).collect();
         for spec in &document.organizations {
             if let Some(org) = orgs.remove(&spec.name) {
-                let users = server.read_all(Operation::list_users(org.id.to_string()), |reply| match reply {
-                    Reply::Users(page) => page.items,
-                    _ => Vec::new(),
-                });
-                let users = users.await?;
+                let users = server.read_all(Call::get(&["orgs", &org.id.to_string(), "users"])).await?;
                 let rules = read_rules(server, spec, &org).await?;
                 present.orgs.insert(spec.name.clone(), PresentOrg { org, users, rules });
             }
@@ -62,18 +59,14 @@ impl Present {
     async fn read_keys(&mut self, server: &mut Server<'_>, spec: &OrgSpec) -> Result<(), CliError> {
         let digests: Vec<String> = spec.keys.iter().filter_map(|key| key.digest()).collect();
         for part in digests.chunks(DIGESTS_PER_LOOKUP) {
-            if let Reply::FoundKeys { found } = server.perform(&Operation::FindKeys { sha256: part.to_vec() }).await? {
-                self.by_digest.extend(found);
-            }
+            self.by_digest.extend(server.find_keys(part).await?);
         }
         let by_digest = digests.iter().filter_map(|digest| self.by_digest.get(digest).copied());
         // One with a digest as well does not exist yet, or has the digest.
         let by_id = spec.keys.iter().filter(|key| key.sha256.is_none()).filter_map(|key| key.id);
         let ids: Vec<KeyId> = by_digest.chain(by_id).collect();
         for id in ids {
-            if let Reply::Key { key } = server.perform(&Operation::ShowKey { key: id }).await? {
-                self.keys.insert(id, key);
-            }
+            self.keys.insert(id, server.perform(&Call::get(&["keys", &id.to_string()])).await?);
         }
         Ok(())
     }
@@ -84,6 +77,5 @@ async fn read_rules(server: &mut Server<'_>, spec: &OrgSpec, org: &Org) -> Resul
     if spec.federation_rules.is_empty() {
         return Ok(Vec::new());
     }
-    let items = |reply| if let Reply::FederationRules(page) = reply { page.items } else { Vec::new() };
-    server.read_all(Operation::list_rules(org.id.to_string()), items).await
+    server.read_all(list_rules(&org.id.to_string())).await
 }

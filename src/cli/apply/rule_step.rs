@@ -6,9 +6,8 @@
 use super::document::{OrgSpec, RuleSpec};
 use super::org_users::OrgUsers;
 use super::plan::{Action, FieldChange, Step};
-use crate::cli::federation::claims_text;
+use crate::cli::federation::{claims_text, create_rule, remove_rule};
 use crate::cli::policy_text::{permissions_text, tags_text};
-use ::control::admin::Operation;
 use ::control::management::{FEDERATED_KEY_LIFETIME, FederationRule, NewFederationRule};
 use domain::identity::Permission;
 use platform::settings::WithUnit;
@@ -17,11 +16,11 @@ use platform::settings::WithUnit;
 pub(super) fn plan(org: &OrgSpec, spec: &RuleSpec, present: &[FederationRule], users: &OrgUsers<'_>) -> Step {
     let mut step = Step::new(Action::Change, "rule", format!("{}/{}", org.name, spec.name));
     let present = present.iter().find(|rule| rule.name == spec.name);
-    let remove = || Operation::RemoveRule { org: org.name.clone(), rule: spec.name.clone() };
+    let remove = || remove_rule(&org.name, &spec.name);
     if spec.removed {
         if present.is_some() {
             step.action = Action::Withdraw;
-            step.operations.push(remove());
+            step.calls.push(remove());
         }
         return step;
     }
@@ -55,10 +54,10 @@ pub(super) fn plan(org: &OrgSpec, spec: &RuleSpec, present: &[FederationRule], u
         Some(old) => {
             let changed = old.into_iter().zip(new).filter(|(old, new)| old != new);
             step.changes.extend(changed.map(|((field, old), (_, new))| FieldChange { field, old: Some(old), new }));
-            step.operations.push(remove());
+            step.calls.push(remove());
         }
     }
-    step.operations.push(Operation::CreateRule { org: org.name.clone(), rule: Box::new(wanted) });
+    step.calls.push(create_rule(&org.name, &wanted));
     step
 }
 

@@ -3,9 +3,11 @@
 use super::document::{OrgSpec, UserSpec};
 use super::org_users::OrgUsers;
 use super::plan::{Action, Step};
-use ::control::admin::Operation;
-use ::control::management::{Responsible, User};
+use crate::cli::call::Call;
+use crate::cli::user::{create_user as create_user_call, patch_user};
+use ::control::management::{Responsible, User, UserKind};
 use domain::identity::Permission;
+use serde_json::json;
 
 /// The steps that make the users of an organization what the file says: first those of persons, who may be responsible
 /// for the services.
@@ -22,7 +24,7 @@ fn plan_user(org: &OrgSpec, spec: &UserSpec, users: &OrgUsers<'_>) -> Step {
     match users.valid(&handle) {
         Some(_) if spec.removed => {
             step.action = Action::Withdraw;
-            step.operations.push(Operation::RemoveUser { org: org.name.clone(), user: handle });
+            step.calls.push(Call::delete(&["orgs", &org.name, "users", &handle]));
         }
         Some(user) => change_user(&mut step, org, spec, user, users),
         None if spec.removed => {}
@@ -41,7 +43,7 @@ fn change_user(step: &mut Step, org: &OrgSpec, spec: &UserSpec, user: &User, use
     if let Some(wanted) = spec.permissions.clone().map(sorted).filter(|wanted| *wanted != present) {
         let old = joined(&present);
         let new = joined(&wanted);
-        let permit = Operation::PermitUser { org: org.name.clone(), user: spec.handle(), permissions: wanted };
+        let permit = patch_user(&org.name, &spec.handle(), &json!({ "permissions": wanted }));
         step.change("permissions", Some(old), new, permit);
     }
     if let Some(responsible) = spec.responsible.clone().filter(|wanted| !is_responsible(wanted, user, users)) {
@@ -50,7 +52,7 @@ fn change_user(step: &mut Step, org: &OrgSpec, spec: &UserSpec, user: &User, use
         }
         let old = user.responsible.as_ref().map(Responsible::label);
         let new = responsible.clone();
-        let reassign = Operation::ReassignUser { org: org.name.clone(), user: spec.handle(), responsible };
+        let reassign = patch_user(&org.name, &spec.handle(), &json!({ "responsible": responsible }));
         step.change("responsible", old, new, reassign);
     }
     suspend_user(step, org, spec, user.suspended.is_some(), Some(user.suspended.is_some()));
@@ -67,9 +69,9 @@ fn create_user(step: &mut Step, org: &OrgSpec, spec: &UserSpec, users: &OrgUsers
     let permissions = spec.permissions.clone().map(sorted).unwrap_or_default();
     step.action = Action::Create;
     step.show("permissions", joined(&permissions));
-    let org_name = org.name.clone();
+    let handle = &spec.handle();
     if spec.service.is_none() {
-        step.operations.push(Operation::CreateUser { org: org_name, email: spec.handle(), permissions });
+        step.calls.push(create_user_call(&org.name, handle, UserKind::Person, None, &permissions));
     } else {
         let Some(responsible) = spec.responsible.clone() else {
             return step.conflict("is new, and needs a `responsible` person to be created with");
@@ -78,8 +80,8 @@ fn create_user(step: &mut Step, org: &OrgSpec, spec: &UserSpec, users: &OrgUsers
             return step.conflict(&no_person(&responsible, org));
         }
         step.show("responsible", responsible.clone());
-        let name = spec.handle();
-        step.operations.push(Operation::CreateService { org: org_name, name, responsible, permissions });
+        let call = create_user_call(&org.name, handle, UserKind::Service, Some(&responsible), &permissions);
+        step.calls.push(call);
     }
     suspend_user(step, org, spec, false, None);
 }
@@ -91,10 +93,8 @@ fn no_person(responsible: &str, org: &OrgSpec) -> String {
 /// Suspends or resumes a user, where the file says so. `shown` is the present state of a user that exists.
 fn suspend_user(step: &mut Step, org: &OrgSpec, spec: &UserSpec, is_suspended: bool, shown: Option<bool>) {
     if let Some(wanted) = spec.suspended.filter(|wanted| *wanted != is_suspended) {
-        let org = org.name.clone();
-        let user = spec.handle();
-        let operation = if wanted { Operation::SuspendUser { org, user } } else { Operation::ResumeUser { org, user } };
-        step.change("suspended", shown.map(|shown| shown.to_string()), wanted.to_string(), operation);
+        let call = patch_user(&org.name, &spec.handle(), &json!({ "suspended": wanted }));
+        step.change("suspended", shown.map(|shown| shown.to_string()), wanted.to_string(), call);
     }
 }
 

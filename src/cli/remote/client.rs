@@ -8,18 +8,17 @@ use std::time::Duration;
 
 use anyhow::anyhow;
 use bytes::Bytes;
-use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, RETRY_AFTER, USER_AGENT};
+use http::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, USER_AGENT};
 use http::{HeaderName, HeaderValue, Method, Request, StatusCode};
 use http_body_util::Full;
 use serde_json::Value;
 use uuid::Uuid;
 
-use super::answer;
 use super::args::RemoteServer;
-use super::calls::{self, Call, Members, ReplyOf};
-use super::http::{Answer, Connection};
+use super::http::Connection;
+use crate::cli::answer::Answer;
+use crate::cli::call::Call;
 use crate::cli::{CliError, ExitStatus};
-use ::control::admin::{Operation, Reply};
 
 /// Time-out of an answer, as on the admin socket.
 const TIMEOUT: Duration = Duration::from_secs(30);
@@ -52,21 +51,18 @@ impl<'a> Remote<'a> {
         Self { server, connection: None }
     }
 
-    /// Performs an operation.
-    pub(in crate::cli) async fn perform(&mut self, operation: &Operation) -> Result<Reply, CliError> {
-        let call = calls::call(operation)?;
-        let answer = self.send(&call, TIMEOUT).await?;
-        answer::reply(&call, &answer)
+    /// Sends a call. An answer that is a problem is an error.
+    pub(in crate::cli) async fn send(&mut self, call: &Call) -> Result<Answer, CliError> {
+        self.send_within(call, TIMEOUT).await
     }
 
     /// Reads the lines of an export of the state.
     pub(in crate::cli) async fn export(&mut self) -> Result<Bytes, CliError> {
-        let call = Call::new(Method::GET, "state", Members::new(), ReplyOf::List("records"));
-        Ok(self.send(&call, LONG_TIMEOUT).await?.body)
+        Ok(self.send_within(&Call::get(&["state"]), LONG_TIMEOUT).await?.body)
     }
 
-    /// Sends a call. An answer that is a problem is an error.
-    pub(super) async fn send(&mut self, call: &Call, timeout: Duration) -> Result<Answer, CliError> {
+    /// The same, for an answer that takes this long at most.
+    pub(super) async fn send_within(&mut self, call: &Call, timeout: Duration) -> Result<Answer, CliError> {
         let is_post = call.method == Method::POST;
         let draft = Draft {
             method: call.method.clone(),
@@ -79,10 +75,10 @@ impl<'a> Remote<'a> {
             match wait_of(&answer) {
                 Some(seconds) => tokio::time::sleep(Duration::from_secs(seconds)).await,
                 None if answer.status.is_success() => return Ok(answer),
-                None => return Err(answer::problem(&answer)),
+                None => return Err(answer.problem()),
             }
         }
-        Err(answer::problem(&self.exchange(&draft, timeout).await?))
+        Err(self.exchange(&draft, timeout).await?.problem())
     }
 
     /// Sends a request, once more where the connection broke off and that is safe.
@@ -154,6 +150,5 @@ impl Draft<'_> {
 /// The seconds after which a call that was put off is sent again; none when it was not, or for long.
 fn wait_of(answer: &Answer) -> Option<u64> {
     let is_put_off = answer.status == StatusCode::TOO_MANY_REQUESTS;
-    let after = answer.headers.get(RETRY_AFTER).filter(|_| is_put_off)?;
-    after.to_str().ok()?.parse().ok().filter(|seconds| *seconds <= SHORT_WAIT)
+    answer.retry_after().filter(|seconds| is_put_off && *seconds <= SHORT_WAIT)
 }

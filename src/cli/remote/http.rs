@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use anyhow::Context as _;
 use bytes::Bytes;
-use http::{HeaderMap, Request, StatusCode};
+use http::Request;
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::client::conn::http1::{self, SendRequest};
 use hyper_util::rt::TokioIo;
 
+use crate::cli::answer::Answer;
 use platform::abort_on_drop::AbortOnDrop;
 use platform::outbound::Server;
 
@@ -21,13 +22,6 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 pub(super) struct Connection {
     sender: SendRequest<Full<Bytes>>,
     _driver: AbortOnDrop<()>,
-}
-
-/// Answer to a call.
-pub(super) struct Answer {
-    pub(super) status: StatusCode,
-    pub(super) headers: HeaderMap,
-    pub(super) body: Bytes,
 }
 
 impl Connection {

@@ -1,15 +1,15 @@
 //! Usage and audit records, as a gateway elsewhere has them.
 
-use http::Method;
-use serde_json::{Value, json};
+use serde::Serialize;
+use serde_json::json;
 
-use super::answer;
 use super::args::RemoteServer;
-use super::calls::{Call, ReplyOf};
 use super::client::{LONG_TIMEOUT, Remote};
 use crate::cli::CliError;
+use crate::cli::call::Call;
 use crate::cli::control::{self, Cursors};
 use ::control::management::{UsageScope, UsageSummary, UsePage};
+use domain::clock::Micros;
 use domain::page::PageLimit;
 use journal::audit::{Filter, Record, RecordKind, UsageQuery, ViewStatus};
 
@@ -20,12 +20,12 @@ pub(in crate::cli) fn usage(
     scope: Option<UsageScope>,
 ) -> Result<UsageSummary, CliError> {
     let UsageQuery { by, per, since, until, by_gateway, org } = query;
-    let time = |time: Option<domain::clock::Micros>| time.map(|time| time.to_string());
-    let members = json!({
-        "by": by, "per": per, "since": time(since), "until": time(until), "org": org,
-        "by_gateway": by_gateway.then_some(true), "scope": scope,
-    });
-    control::runtime()?.block_on(async { read(&mut Remote::new(server), "usage", members).await })
+    let [since, until] = [since, until].map(text);
+    let by_gateway = by_gateway.then_some(true);
+    let call = Call::get(&["usage"]).with_query(&json!({
+        "by": by, "per": per, "since": since, "until": until, "org": org, "by_gateway": by_gateway, "scope": scope,
+    }));
+    control::runtime()?.block_on(async { read(&mut Remote::new(server), &call).await })
 }
 
 /// Lists up to `limit` records, newest first, and whose they are.
@@ -40,10 +40,9 @@ pub(in crate::cli) fn records(
     let mut cursors = Cursors::default();
     control::runtime()?.block_on(async {
         loop {
-            let mut members = members(filter);
-            members["limit"] = json!(PageLimit::of(limit - records.len()));
-            members["cursor"] = json!(cursor);
-            let page: UsePage = read(&mut remote, "audit", members).await?;
+            let page = json!({ "limit": PageLimit::of(limit - records.len()), "cursor": cursor });
+            let call = Call::get(&["audit"]).with_query(&parameters(filter)).with_query(&page);
+            let page: UsePage = read(&mut remote, &call).await?;
             records.extend(page.page.items);
             let Some(next) = page.page.next.filter(|_| records.len() < limit) else { return Ok((records, page.view)) };
             cursor = Some(cursors.add(next)?);
@@ -52,25 +51,23 @@ pub(in crate::cli) fn records(
 }
 
 /// The parameters of a filter.
-fn members(filter: &Filter) -> Value {
+fn parameters(filter: &Filter) -> impl Serialize {
     let Filter { key, user, subject, org, since, until, id, outcome, kind, refused, token } = *filter;
     let kind = kind.map(|kind| match kind {
         RecordKind::Request => "request",
         RecordKind::Change => "change",
     });
-    let [since, until] = [since, until].map(|time| time.map(|time| time.to_string()));
+    let [since, until] = [since, until].map(text);
     json!({
         "key": key, "user": user, "subject": subject, "org": org, "since": since, "until": until, "id": id,
         "outcome": outcome, "kind": kind, "refused": refused, "token": token,
     })
 }
 
-async fn read<T: serde::de::DeserializeOwned>(
-    remote: &mut Remote<'_>,
-    path: &str,
-    members: Value,
-) -> Result<T, CliError> {
-    let Value::Object(members) = members else { unreachable!("they are an object") };
-    let call = Call::new(Method::GET, path, members, ReplyOf::List("records"));
-    answer::parse(&remote.send(&call, LONG_TIMEOUT).await?)
+fn text(time: Option<Micros>) -> Option<String> {
+    time.map(|time| time.to_string())
+}
+
+async fn read<T: serde::de::DeserializeOwned>(remote: &mut Remote<'_>, call: &Call) -> Result<T, CliError> {
+    remote.send_within(call, LONG_TIMEOUT).await?.read(call)
 }

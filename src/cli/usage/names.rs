@@ -6,10 +6,10 @@
 
 use std::collections::{BTreeSet, HashMap};
 
+use crate::cli::call::Call;
 use crate::cli::installation::Installation;
 use crate::cli::{CliError, control, output};
-use ::control::admin::{Operation, Reply};
-use ::control::management::UsageSummary;
+use ::control::management::{Key, Org, UsageSummary};
 use domain::identity::OrgId;
 use domain::key::KeyId;
 use journal::audit::{UsageBy, UsageSubject};
@@ -39,31 +39,19 @@ impl Names {
     }
 
     fn read(&mut self, installation: &Installation, usage: &UsageSummary) -> Result<(), CliError> {
-        let names = self;
         let orgs: BTreeSet<OrgId> = usage.items.iter().filter_map(|item| org_of(&item.row.subject)).collect();
         if orgs.is_empty() {
             return Ok(());
         }
-        control::for_each_page_of_gateway(installation, Operation::list_orgs(), |reply| names.add(reply))?;
+        let all: Vec<Org> = control::read_of_gateway(installation, Call::get(&["orgs"]))?;
+        self.orgs = all.into_iter().map(|org| (org.id, org.name)).collect();
         // No other organization's keys are asked for: there may be many.
-        let with_keys = orgs.iter().filter(|_| usage.by == UsageBy::Key);
-        for org in with_keys {
-            if names.orgs.contains_key(org) {
-                let list_keys = Operation::list_keys(org.to_string());
-                control::for_each_page_of_gateway(installation, list_keys, |reply| names.add(reply))?;
-            }
+        for org in orgs.iter().filter(|org| usage.by == UsageBy::Key && self.orgs.contains_key(org)) {
+            let keys: Vec<Key> =
+                control::read_of_gateway(installation, Call::get(&["orgs", &org.to_string(), "keys"]))?;
+            self.keys.extend(keys.into_iter().map(|key| (key.id, (key.name, key.email))));
         }
         Ok(())
-    }
-
-    fn add(&mut self, reply: Reply) {
-        match reply {
-            Reply::Orgs(page) => self.orgs.extend(page.items.into_iter().map(|org| (org.id, org.name))),
-            Reply::Keys(page) => {
-                self.keys.extend(page.items.into_iter().map(|key| (key.id, (key.name, key.email))));
-            }
-            _ => unreachable!("lists of organizations and keys were asked for"),
-        }
     }
 
     /// The name of the organization of a subject.

@@ -131,7 +131,7 @@ audit: { low_water: 0%, path: audit }
             for number in 0..count {
                 let name = format!("key {number}");
                 let request = NewKeyRequest { user: "ada@example.com", name: &name, policy: PolicyUpdate::default() };
-                let operator = Actor::Operator(UnixUser::ROOT);
+                let operator = Actor::operator(UnixUser::ROOT);
                 let created =
                     management.create_key(&operator, org, request, SecretSource::Generated, clock::now()).await;
                 ids.push(created.unwrap().key.id.to_string());

@@ -23,7 +23,7 @@ use state::embedded::{Embedded, Settings};
 use state::{DecideRequest, Decision, RouteAccess, State};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 
-const OPERATOR: &Actor = &Actor::Operator(UnixUser::ROOT);
+const OPERATOR: &Actor = &Actor::operator(UnixUser::ROOT);
 /// The organization of the tests, by name.
 const ORG: &str = "acme";
 /// Its user, by address.

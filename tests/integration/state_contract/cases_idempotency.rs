@@ -22,11 +22,11 @@ pub(super) fn new_token() -> TokenId {
 }
 
 /// A request with a fresh idempotency key.
-pub(super) fn request(token: TokenId, resource: impl ToString) -> IdempotentRequest {
+pub(super) fn request(caller: TokenId, resource: impl ToString) -> IdempotentRequest {
     let now = clock::now();
     IdempotentRequest {
         id: *PlainToken::generate().unwrap().digest().as_bytes(),
-        token,
+        caller: caller.to_string(),
         body: [7; 32],
         status: 201,
         resource: resource.to_string(),
@@ -225,7 +225,7 @@ pub(super) async fn live_records_of_a_token_are_bounded(state: &State) {
     assert_eq!(results.iter().filter(|result| result.is_ok()).count(), 5, "{results:?}");
     assert_eq!(results.iter().filter(is_refused).count(), 25, "{results:?}");
     // Another token has its own bound, and what has no key has none.
-    let other = IdempotentRequest { token: new_token(), ..once(0) };
+    let other = IdempotentRequest { caller: new_token().to_string(), ..once(0) };
     state.change(Change::CreateUser(new_user(fixture.org, "other@example.com")).once(other)).await.unwrap();
     // A withdrawal is made without a record.
     let beyond = once(31);

@@ -19,27 +19,27 @@ use std::sync::Arc;
 use std::task::Context;
 
 use http::{Method, Request, StatusCode};
+use http_body_util::{Either, Full};
 use hyper::body::Incoming;
 use socket2::{Domain, SockAddr, SockRef, Socket, Type};
 use tokio::net::UnixListener;
 
 use super::ConfigStatus;
 use super::backup;
-use super::dispatch;
 use super::handover::{HANDOVER_PATH, HandoverServices, UPGRADE_PATH};
-use super::operation::Operation;
 use super::response::{self, AdminResponse};
 use super::serving;
 use super::upstreams;
-use crate::management::{Actor, Management, UnixUser};
+use crate::api::Api;
+use crate::management::{Actor, UnixUser};
 use domain::page::Page;
 use journal::shipping::SinkReport;
 use platform::abort_on_drop::AbortOnDrop;
 use platform::accept_errors::AcceptErrorLog;
 use upstream::EndpointReport;
 
-/// Path of operations.
-pub const OPERATIONS_PATH: &str = "/v1/operations";
+/// Path of the API.
+pub const API_PATH: &str = "/v1";
 /// Path of the health check of the socket.
 const HEALTH_PATH: &str = "/v1/health";
 /// Path of the report of the active configuration.
@@ -52,8 +52,8 @@ pub const SHIPPING_PATH: &str = "/v1/shipping";
 pub const STATE_PATH: &str = "/v1/state";
 /// Field by which a command of root sends its `SUDO_UID`.
 pub const SUDO_UID_HEADER: &str = "keygate-sudo-uid";
-/// Bytes of an operation at most; the largest one has a few names and permissions.
-const MAX_OPERATION: usize = 64 << 10;
+/// Bytes of the body of a call at most; the largest one has a few names and permissions.
+const MAX_BODY: usize = 64 << 10;
 /// Connections that wait to be accepted.
 const BACKLOG: i32 = 64;
 
@@ -124,8 +124,8 @@ pub type Reports<T> = Arc<dyn Fn() -> Vec<T> + Send + Sync>;
 /// Services behind the socket.
 #[derive(Clone)]
 pub struct SocketServices {
-    /// Performs operations.
-    pub management: Arc<Management>,
+    /// Performs calls, below [`API_PATH`].
+    pub api: Api,
     /// The active configuration.
     pub config: Arc<ConfigStatus>,
     /// The endpoints of the upstream.
@@ -158,15 +158,11 @@ pub async fn serve_socket(listener: UnixListener, services: SocketServices, shut
 }
 
 async fn handle(request: Request<Incoming>, uid: u32, services: SocketServices) -> AdminResponse {
-    let SocketServices { management, config, upstreams: endpoints, shipping: sinks, handover, .. } = services;
-    let actor = Actor::Operator(UnixUser::of_process(uid, sudo_uid(&request)));
+    let SocketServices { api, config, upstreams: endpoints, shipping: sinks, handover, .. } = services;
+    let actor = Actor::operator(UnixUser::of_process(uid, sudo_uid(&request)));
     match (request.method(), request.uri().path()) {
-        (&Method::POST, OPERATIONS_PATH) => match read_operation(request.into_body()).await {
-            Ok(operation) => perform(operation, actor, management).await,
-            Err(invalid) => invalid,
-        },
-        (&Method::GET, STATE_PATH) => backup::export(management, actor).await,
-        (&Method::POST, STATE_PATH) => backup::import(request.into_body(), management, actor).await,
+        (&Method::GET, STATE_PATH) => backup::export(Arc::clone(api.management()), actor).await,
+        (&Method::POST, STATE_PATH) => backup::import(request.into_body(), Arc::clone(api.management()), actor).await,
         (&Method::GET, CONFIG_PATH) => response::json(StatusCode::OK, &config.report()),
         (&Method::GET, UPSTREAMS_PATH) => upstreams::respond(endpoints(), request.uri().query()),
         // There are a few sinks, by the configuration: one page has all.
@@ -176,10 +172,10 @@ async fn handle(request: Request<Incoming>, uid: u32, services: SocketServices) 
         (&Method::POST, HANDOVER_PATH) => handover.switch(request),
         (&Method::POST, UPGRADE_PATH) => handover.upgrade(request.into_body()).await,
         (&Method::GET, HEALTH_PATH) => response::json(StatusCode::OK, &serde_json::json!({ "status": "ok" })),
-        (_, OPERATIONS_PATH | HANDOVER_PATH | UPGRADE_PATH) => response::method_not_allowed("POST"),
+        (_, HANDOVER_PATH | UPGRADE_PATH) => response::method_not_allowed("POST"),
         (_, STATE_PATH) => response::method_not_allowed("GET, POST"),
         (_, CONFIG_PATH | UPSTREAMS_PATH | SHIPPING_PATH | HEALTH_PATH) => response::method_not_allowed("GET"),
-        _ => response::not_found(),
+        _ => call(request, actor, api).await,
     }
 }
 
@@ -188,28 +184,26 @@ fn sudo_uid(request: &Request<Incoming>) -> Option<u32> {
     request.headers().get(SUDO_UID_HEADER)?.to_str().ok()?.parse().ok()
 }
 
-async fn read_operation(body: Incoming) -> Result<Operation, AdminResponse> {
-    let invalid = |detail| response::problem(StatusCode::BAD_REQUEST, "invalid_operation", detail);
-    let body = response::read_body(body, MAX_OPERATION).await;
-    let body = body.map_err(|error| invalid(format!("the operation cannot be read: {error}")))?;
-    serde_json::from_slice(&body).map_err(|e| invalid(format!("the body is not an operation: {e}")))
-}
-
-/// Performs a change in a task of its own, so that a client that disconnects does not cancel it on its way. A read is
-/// abandoned then.
-async fn perform(operation: Operation, actor: Actor, management: Arc<Management>) -> AdminResponse {
-    let is_read = operation.is_read();
-    let task = tokio::spawn(async move {
-        let now = management.now();
-        dispatch::perform(&management, &actor, operation, now).await
-    });
+/// Performs a call of the API. A change has a task of its own, so that a client that disconnects does not cancel it on
+/// its way. A read is abandoned then.
+async fn call(request: Request<Incoming>, operator: Actor, api: Api) -> AdminResponse {
+    let (head, body) = request.into_parts();
+    let is_read = head.method.is_safe();
+    let body = match response::read_body(body, MAX_BODY).await {
+        Ok(body) => body,
+        Err(error) => {
+            let detail = format!("The body cannot be read: {error}.");
+            return response::problem(StatusCode::BAD_REQUEST, "invalid_body", detail);
+        }
+    };
+    let request = Request::from_parts(head, body);
+    let task = tokio::spawn(async move { api.serve_operator(operator, request).await });
     let performed = if is_read { AbortOnDrop::new(task).await } else { task.await };
     match performed {
-        Ok(Ok(reply)) => response::json(StatusCode::OK, &reply),
-        Ok(Err(error)) => response::failed(&error),
+        Ok(response) => response.map(|body| Either::Left(Full::new(body))),
         Err(error) => {
-            tracing::error!(%error, "an operation of the admin socket panicked");
-            response::panicked("operation")
+            tracing::error!(%error, "a call by the admin socket panicked");
+            response::panicked("call")
         }
     }
 }

@@ -1,6 +1,6 @@
 //! Which bucket of a person the requests to an endpoint are counted in.
 
-use super::endpoints::{ApiEndpoint, PageEndpoint};
+use super::endpoints::PageEndpoint;
 
 /// Bucket that the requests to an endpoint are counted in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,17 +13,6 @@ pub(super) enum Counting {
     Confirmation,
     /// Not at all. It ends the sessions that could send it again, and is of use to a person whose session was stolen.
     Never,
-}
-
-impl ApiEndpoint {
-    /// Bucket that its requests are counted in.
-    pub(super) fn counting(self) -> Counting {
-        match self {
-            Self::RevokeKey | Self::DisableKey | Self::EndSession | Self::RevokeToken => Counting::Revocation,
-            Self::SignOut | Self::EndOtherSessions => Counting::Never,
-            _ => Counting::Request,
-        }
-    }
 }
 
 impl PageEndpoint {

@@ -1,32 +1,4 @@
-//! The endpoints of the dashboard: operations of the JSON API, steps of signing in and out, and pages.
-
-/// The operations of the JSON API.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum ApiEndpoint {
-    ShowSession,
-    ChooseOrg,
-    SignOut,
-    ShowOrg,
-    ListUsers,
-    ListKeys,
-    CreateKey,
-    ShowKey,
-    SetKey,
-    DisableKey,
-    EnableKey,
-    RevokeKey,
-    RotateKey,
-    ListUses,
-    Explain,
-    Activity,
-    ListChanges,
-    ListSessions,
-    EndOtherSessions,
-    EndSession,
-    ListTokens,
-    CreateToken,
-    RevokeToken,
-}
+//! The endpoints of the dashboard: steps of signing in and out, and pages.
 
 /// The steps of signing in and out.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

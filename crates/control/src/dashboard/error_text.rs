@@ -7,7 +7,6 @@ use super::claim_mapping::ClaimError;
 use super::error::{DashboardError, SignInError};
 use crate::management::{ErrorKind, ManagementError};
 use crate::oidc;
-use domain::problem::sentence;
 
 /// An error as a response presents it.
 pub(super) struct ErrorText {
@@ -147,56 +146,37 @@ fn provider_text(error: &oidc::Error) -> ErrorText {
 }
 
 fn management_text(error: &ManagementError) -> ErrorText {
-    let (title, description, advice) = match error {
-        ManagementError::StateUnavailable(_) | ManagementError::NotAcknowledged(_) => (
+    let (title, advice) = match error {
+        ManagementError::StateUnavailable(_) | ManagementError::NotAcknowledged(_) | ManagementError::StateLost => (
             "The gateway's state is unavailable",
-            "Organizations and keys cannot be read or changed at the moment.".to_owned(),
             "Try again in a moment. If you were changing something, check first whether it was done.",
         ),
-        ManagementError::Unconfirmed(_) => (
-            "The change is made, and not confirmed",
-            error_sentence(error),
-            "Look whether it holds, and repeat it if it does not.",
-        ),
-        ManagementError::HandedOver => (
-            "The gateway is being replaced",
-            error_sentence(error),
-            "Go back and try again: the other process serves already.",
-        ),
-        ManagementError::Audit(_) => (
-            "The audit journal is unavailable",
-            "Changes are made only when they can be recorded, and the audit journal cannot be written at the moment."
-                .to_owned(),
-            "Try again in a moment, or tell the operator of this gateway.",
-        ),
-        ManagementError::JournalUnreadable(_) => (
-            "The audit records are unavailable",
-            "The audit journal cannot be read at the moment, or is still being indexed.".to_owned(),
-            "Try again in a minute, or tell the operator of this gateway.",
-        ),
-        ManagementError::InvalidLink => (
-            "This sign-in link is not valid",
-            "It was used already, or is older than five minutes.".to_owned(),
-            "Ask for a new one.",
-        ),
-        ManagementError::NoMembership(email) => (
-            "You are not a member of an organization here",
-            format!(
-                "The identity provider signed you in as {email}, but no organization here has a user with this address."
-            ),
-            "Ask an administrator of your organization.",
-        ),
+        ManagementError::Unconfirmed(_) => {
+            ("The change is made, and not confirmed", "Look whether it holds, and repeat it if it does not.")
+        }
+        ManagementError::HandedOver => {
+            ("The gateway is being replaced", "Go back and try again: the other process serves already.")
+        }
+        ManagementError::Audit(_) => {
+            ("The audit journal is unavailable", "Try again in a moment, or tell the operator of this gateway.")
+        }
+        ManagementError::JournalUnreadable(_) => {
+            ("The audit records are unavailable", "Try again in a minute, or tell the operator of this gateway.")
+        }
+        ManagementError::InvalidLink => ("This sign-in link is not valid", "Ask for a new one."),
+        ManagementError::NoMembership(_) => {
+            ("You are not a member of an organization here", "Ask an administrator of your organization.")
+        }
         ManagementError::Rotated { .. } => (
             "The key was rotated meanwhile",
-            error_sentence(error),
             "Look at the key, and ask who rotated it for the new secret. Rotate it again only if that one is lost.",
         ),
         ManagementError::KeyCreationLimited(_) => {
-            (kind_title(error.kind()), error_sentence(error), "Nothing was changed. Keys that you have go on working.")
+            (kind_title(error.kind()), "Nothing was changed. Keys that you have go on working.")
         }
-        error => (kind_title(error.kind()), error_sentence(error), "Go back and try again."),
+        error => (kind_title(error.kind()), "Go back and try again."),
     };
-    text(error.kind().status(), error.code(), title, &description, advice)
+    text(error.kind().status(), error.code(), title, &error.for_people(), advice)
 }
 
 fn kind_title(kind: ErrorKind) -> &'static str {
@@ -211,10 +191,4 @@ fn kind_title(kind: ErrorKind) -> &'static str {
         ErrorKind::RateLimited => "Too many in a short time",
         ErrorKind::Unavailable => "Unavailable at the moment",
     }
-}
-
-/// An error's text as a sentence, without hints to commands of the command line.
-pub(super) fn error_sentence(error: &ManagementError) -> String {
-    let text = error.to_string();
-    sentence(text.split("; see `keygate").next().unwrap_or(&text))
 }

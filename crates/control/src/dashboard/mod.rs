@@ -1,5 +1,5 @@
-//! The dashboard: *Organization Settings > API Keys* for people, and the same operations as a JSON API for programs
-//! that have a web session.
+//! The dashboard: *Organization Settings > API Keys* for people, and the [API](crate::api) for programs that have a web
+//! session.
 //!
 //! - Everything is below one path, which is never forwarded to the upstream. One table, `routes`, maps requests to
 //!   sign-in steps, pages, the API and assets.
@@ -21,6 +21,7 @@ use http::{HeaderValue, Request, Response};
 use hyper::body::Incoming;
 use uuid::Uuid;
 
+use crate::api::Api;
 use crate::management::{Management, SignedInUser};
 use crate::oidc;
 use crate::person_limiter::PersonLimiter;
@@ -59,7 +60,6 @@ pub use curl_examples::{CurlExample, CurlExamples};
 pub use return_path::return_path;
 pub use settings::{ProviderSettings, Settings};
 
-use api::ApiError;
 use assets::Asset;
 use error::DashboardError;
 
@@ -75,6 +75,7 @@ pub struct Dashboard {
     settings: Arc<Settings>,
     providers: Arc<Providers>,
     management: Arc<Management>,
+    api: Api,
     /// Proxies whose `X-Forwarded-For` is trusted.
     trusted: TrustedProxies,
     /// Limits sign-ins, begun or failed, by client address.
@@ -95,6 +96,7 @@ pub struct DashboardServices {
     pub providers: Arc<Providers>,
     /// Operations on organizations, users, keys and sessions.
     pub management: Arc<Management>,
+    api: Api,
     person_limiter: PersonLimiter,
 }
 
@@ -107,6 +109,7 @@ impl DashboardServices {
         Ok(Self {
             providers: Arc::new(Providers::new(settings)?),
             management: Arc::clone(management),
+            api: Api::new(management, &api::base(&settings.path)),
             person_limiter: PersonLimiter::new(settings.limit),
             settings: Arc::new(settings.clone()),
         })
@@ -144,12 +147,13 @@ impl Dashboard {
         curl_examples: CurlExamples,
         metrics: Metrics,
     ) -> Self {
-        let DashboardServices { settings, providers, management, person_limiter } = services;
+        let DashboardServices { settings, providers, management, api, person_limiter } = services;
         let route_metrics = metrics.route(ROUTE);
         Self {
             settings,
             providers,
             management,
+            api,
             trusted,
             sign_ins,
             person_limiter,
@@ -242,21 +246,21 @@ impl Dashboard {
 
     /// The response to a request that could not be read, or whose handler panicked.
     fn early_error(&self, id: Uuid, is_api: bool, error: DashboardError) -> DashboardResponse {
-        if is_api { ApiError::Dashboard(error).response(id) } else { self.error_page(id, &error) }
+        if is_api { api::problem(id, &error.into()) } else { self.error_page(id, &error) }
     }
 
     /// Routes a request, and responds with what its endpoint returns or with the page or problem for its error.
     async fn dispatch(&self, request: &ControlRequest) -> DashboardResponse {
         let segments = request.segments();
+        if api::is_api(&segments) {
+            return api::respond(self, request, &segments).await;
+        }
         let page = match routes::find(request.route_method(), &segments) {
             Ok(RouteMatch { route, value }) => match route.endpoint {
                 Endpoint::Asset => self.asset(request, value),
-                Endpoint::ApiDocument => return api::document(),
-                Endpoint::Api(endpoint) => return api::respond(self, request, endpoint, route.query, value).await,
                 Endpoint::SignIn(endpoint) => handlers::sign_in(self, request, endpoint, value).await,
                 Endpoint::Page(endpoint) => handlers::page(self, request, endpoint, value).await,
             },
-            Err(error) if routes::is_api(&segments) => return ApiError::from(error).response(request.id),
             Err(error) => Err(self.refuse_path(request, &segments, error).await),
         };
         page.unwrap_or_else(|error| self.error_response(request, &error))

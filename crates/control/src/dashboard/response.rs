@@ -6,12 +6,13 @@
 use bytes::Bytes;
 use cookie::{Cookie, SameSite};
 use http::header::{
-    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LOCATION, REFERRER_POLICY,
-    RETRY_AFTER, SET_COOKIE, WWW_AUTHENTICATE, X_CONTENT_TYPE_OPTIONS, X_FRAME_OPTIONS,
+    ALLOW, CACHE_CONTROL, CONTENT_SECURITY_POLICY, ETAG, IF_NONE_MATCH, LOCATION, REFERRER_POLICY, RETRY_AFTER,
+    SET_COOKIE, WWW_AUTHENTICATE, X_FRAME_OPTIONS,
 };
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
 use super::assets::Asset;
+use crate::api;
 use domain::session::{COOKIE_NAME, NO_SILENT_COOKIE_NAME, Token, sign_in_cookie_name};
 
 /// A response with its whole body.
@@ -36,13 +37,13 @@ const RESOURCE_POLICY: HeaderName = HeaderName::from_static("cross-origin-resour
 
 /// A response with a body of this media type.
 pub(super) fn build(status: StatusCode, media_type: &'static str, body: impl Into<Bytes>) -> DashboardResponse {
-    let mut response = Response::new(body.into());
-    *response.status_mut() = status;
+    secured(api::build(status, media_type, body))
+}
+
+/// The response with the header fields that all have.
+pub(super) fn secured(mut response: DashboardResponse) -> DashboardResponse {
     let headers = response.headers_mut();
-    headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
-    headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
     headers.insert(CONTENT_SECURITY_POLICY, CONTENT_POLICY);
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     headers.insert(X_FRAME_OPTIONS, HeaderValue::from_static("DENY"));
     // With `no-referrer`, browsers send `Origin: null` with the dashboard's own forms, which the CSRF check refuses.
     headers.insert(REFERRER_POLICY, HeaderValue::from_static("same-origin"));

@@ -1,25 +1,21 @@
-//! The dashboard's routing table: assets, signing in and out, pages and the JSON API in one list.
+//! The dashboard's routing table: assets, signing in and out, and pages. The API has its own.
 //!
 //! - [`find`] alone maps a method and a path to an endpoint. 404, and 405 with `Allow`, come from the table.
-//! - The API's rows and `docs/openapi.json` list the same operations and query parameters; a test compares them.
 
 use std::borrow::Cow;
 
 use http::Method;
 
-use super::endpoints::{ApiEndpoint, PageEndpoint, SignInEndpoint};
+use super::api;
+use super::endpoints::{PageEndpoint, SignInEndpoint};
 use crate::request::RouteError;
-use Endpoint::{Api, ApiDocument, Asset, Page, SignIn};
+use Endpoint::{Asset, Page, SignIn};
 
 /// The code behind a route, by the part of the dashboard that has it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Endpoint {
     /// A file of the binary. Served for any method, to anybody.
     Asset,
-    /// The OpenAPI document. Served without a session.
-    ApiDocument,
-    /// An operation of the JSON API.
-    Api(ApiEndpoint),
     /// A step of signing in or out. Reached without a session.
     SignIn(SignInEndpoint),
     /// A page or form for signed-in users.
@@ -34,9 +30,6 @@ pub(super) struct Route {
     /// Path below the dashboard's. A segment in braces stands for any one segment.
     path: &'static str,
     pub(super) endpoint: Endpoint,
-    /// Query parameters that are accepted, others being refused. `None` for pages, which ignore what they do not read:
-    /// links to them may carry anything.
-    pub(super) query: Option<&'static [&'static str]>,
 }
 
 /// The route of a request.
@@ -47,10 +40,6 @@ pub(super) struct RouteMatch<'a> {
     pub(super) value: &'a str,
 }
 
-/// The path of the API below the dashboard's.
-pub(super) const API: &str = "api/v1";
-/// Query parameters of a list.
-const PAGE: &[&str] = &["cursor", "limit"];
 /// Beginning of the paths of sign-in links below the dashboard's: their token follows.
 const TOKEN_PREFIX: &str = "/link/";
 /// Every method.
@@ -100,40 +89,10 @@ const ROUTES: &[Route] = &[
     page("GET",  "tokens/{token}/new",    Page(PageEndpoint::ShowNewToken)),
     page("GET",  "tokens/{token}/revoke", Page(PageEndpoint::ShowRevokeToken)),
     page("POST", "tokens/{token}/revoke", Page(PageEndpoint::RevokeToken)),
-
-    page("GET",  "api/openapi.json",      ApiDocument),
-    api("GET",    "api/v1/session",                ApiEndpoint::ShowSession,  &[]),
-    api("PATCH",  "api/v1/session",                ApiEndpoint::ChooseOrg,    &[]),
-    api("DELETE", "api/v1/session",                ApiEndpoint::SignOut,      &[]),
-    api("GET",    "api/v1/org",                    ApiEndpoint::ShowOrg,      &[]),
-    api("GET",    "api/v1/users",                  ApiEndpoint::ListUsers,    PAGE),
-    api("GET",    "api/v1/keys",                   ApiEndpoint::ListKeys,     PAGE),
-    api("POST",   "api/v1/keys",                   ApiEndpoint::CreateKey,    &[]),
-    api("GET",    "api/v1/keys/{key}",             ApiEndpoint::ShowKey,      &[]),
-    api("PATCH",  "api/v1/keys/{key}",             ApiEndpoint::SetKey,       &[]),
-    api("POST",   "api/v1/keys/{key}/disable",     ApiEndpoint::DisableKey,   &[]),
-    api("POST",   "api/v1/keys/{key}/enable",      ApiEndpoint::EnableKey,    &[]),
-    api("POST",   "api/v1/keys/{key}/revoke",      ApiEndpoint::RevokeKey,    &[]),
-    api("POST",   "api/v1/keys/{key}/rotate",      ApiEndpoint::RotateKey,    &[]),
-    api("GET",    "api/v1/keys/{key}/requests",    ApiEndpoint::ListUses,     &["outcome", "refused", "cursor",
-        "limit"]),
-    api("GET",    "api/v1/keys/{key}/explanation", ApiEndpoint::Explain,      &[]),
-    api("GET",    "api/v1/keys/{key}/activity",    ApiEndpoint::Activity,     &[]),
-    api("GET",    "api/v1/changes",                ApiEndpoint::ListChanges,  PAGE),
-    api("GET",    "api/v1/sessions",               ApiEndpoint::ListSessions, PAGE),
-    api("DELETE", "api/v1/sessions",               ApiEndpoint::EndOtherSessions, &[]),
-    api("DELETE", "api/v1/sessions/{session}",     ApiEndpoint::EndSession,   &[]),
-    api("GET",    "api/v1/tokens",                 ApiEndpoint::ListTokens,   PAGE),
-    api("POST",   "api/v1/tokens",                 ApiEndpoint::CreateToken,  &[]),
-    api("DELETE", "api/v1/tokens/{token}",         ApiEndpoint::RevokeToken,  &["with_descendants"]),
 ];
 
 const fn page(method: &'static str, path: &'static str, endpoint: Endpoint) -> Route {
-    Route { method, path, endpoint, query: None }
-}
-
-const fn api(method: &'static str, path: &'static str, endpoint: ApiEndpoint, query: &'static [&'static str]) -> Route {
-    Route { method, path, endpoint: Api(endpoint), query: Some(query) }
+    Route { method, path, endpoint }
 }
 
 /// Finds the route for a method (`GET` for `HEAD`) and the segments of a path below the dashboard's.
@@ -148,8 +107,8 @@ pub(super) fn find<'a>(method: &str, segments: &[&'a str]) -> Result<RouteMatch<
 pub(super) fn is_read(method: &Method, base: &str, path: &str) -> bool {
     let Some(below) = path.strip_prefix(base) else { return false };
     let segments: Vec<&str> = below.strip_prefix('/').unwrap_or(below).split('/').collect();
-    let endpoint = || find("GET", &segments).map(|found| found.route.endpoint);
-    [Method::GET, Method::HEAD].contains(method) && matches!(endpoint(), Ok(Api(_) | Page(_)))
+    let is_page = || matches!(find("GET", &segments).map(|found| found.route.endpoint), Ok(Page(_)));
+    [Method::GET, Method::HEAD].contains(method) && (api::is_api(&segments) || is_page())
 }
 
 /// A path of the server without the token of a sign-in link, which is as good as a credential.
@@ -159,11 +118,6 @@ pub(super) fn hide_token<'a>(base: &str, path: &'a str) -> Cow<'a, str> {
         Some(token) if !token.is_empty() => format!("{base}{TOKEN_PREFIX}…").into(),
         _ => path.into(),
     }
-}
-
-/// Returns `true` if a path belongs to the API: errors there are problems, and pages elsewhere.
-pub(super) fn is_api(segments: &[&str]) -> bool {
-    segments.first() == Some(&"api")
 }
 
 /// Returns `true` if a path is among the pages for signed-in users, also when no page has it: a visitor is sent to sign
@@ -182,9 +136,8 @@ impl Route {
         let mut value = "";
         for (own, given) in own.zip(segments) {
             let is_parameter = own.starts_with('{');
-            // In the API, `keys/` is no path. On pages, the handler says what is wrong with an empty id.
-            let is_missing = is_parameter && given.is_empty() && matches!(self.endpoint, Api(_));
-            if is_missing || !is_parameter && own != *given {
+            // Of an empty id, the handler says what is wrong.
+            if !is_parameter && own != *given {
                 return None;
             }
             if is_parameter {
@@ -198,10 +151,6 @@ impl Route {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api_document::{self, Operations};
-
-    /// The API's description.
-    const DOCUMENT: &str = include_str!("../../../../docs/openapi.json");
 
     #[test]
     fn token_of_a_sign_in_link_is_hidden() {
@@ -212,40 +161,6 @@ mod tests {
         for route in with_token {
             let path = format!("/settings/{}", route.path);
             assert_eq!(hide_token("/settings", &path), "/settings/link/…", "{path}");
-        }
-    }
-
-    #[test]
-    fn api_routes_are_those_of_the_document() {
-        let operation = |route: &Route| {
-            let query = route.query?.iter().map(|name| (*name).to_owned()).collect();
-            Some(((route.method.to_owned(), route.path.strip_prefix(API)?.to_owned()), query))
-        };
-        assert_eq!(api_document::operations(DOCUMENT), ROUTES.iter().filter_map(operation).collect::<Operations>());
-        for route in ROUTES {
-            assert_eq!(matches!(route.endpoint, Api(_)), route.path.starts_with(API), "{}", route.path);
-        }
-    }
-
-    #[test]
-    fn api_reads_by_get_and_changes_by_other_methods() {
-        for route in ROUTES {
-            let Api(endpoint) = route.endpoint else { continue };
-            let reads = matches!(
-                endpoint,
-                ApiEndpoint::ShowSession
-                    | ApiEndpoint::ShowOrg
-                    | ApiEndpoint::ListUsers
-                    | ApiEndpoint::ListKeys
-                    | ApiEndpoint::ShowKey
-                    | ApiEndpoint::ListUses
-                    | ApiEndpoint::Explain
-                    | ApiEndpoint::Activity
-                    | ApiEndpoint::ListChanges
-                    | ApiEndpoint::ListSessions
-                    | ApiEndpoint::ListTokens
-            );
-            assert_eq!(reads, route.method == "GET", "{}", route.path);
         }
     }
 
@@ -283,21 +198,14 @@ mod tests {
             ("GET", "keys/new", Page(PageEndpoint::ShowCreateKey), ""),
             ("GET", "keys/abc", Page(PageEndpoint::ShowKey), "abc"),
             ("GET", "keys/", Page(PageEndpoint::ShowKey), ""),
-            ("GET", "api/v1/keys", Api(ApiEndpoint::ListKeys), ""),
-            ("GET", "api/v1/keys/abc/requests", Api(ApiEndpoint::ListUses), "abc"),
             ("DELETE", "assets/keygate.css", Asset, "keygate.css"),
         ] {
             assert_eq!(find(method, path), Ok((endpoint, value)), "{method} {path}");
         }
-        for path in
-            ["key", "keys/abc/x", "api", "api/", "api/v1", "api/v1/keys/", "api/v1/keys/abc/requests/", "assets"]
-        {
+        for path in ["key", "keys/abc/x", "api", "assets"] {
             assert_eq!(find("GET", path), Err(RouteError::NotFound), "{path}");
         }
         for (method, path, allow) in [
-            ("PUT", "api/v1/session", "GET, HEAD, PATCH, DELETE"),
-            ("get", "api/v1/org", "GET, HEAD"),
-            ("POST", "api/openapi.json", "GET, HEAD"),
             ("POST", "", "GET, HEAD"),
             ("POST", "keys/abc", "GET, HEAD"),
             ("PUT", "keys/new", "GET, HEAD, POST"),

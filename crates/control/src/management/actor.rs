@@ -22,8 +22,8 @@ pub use state::ADMIN;
 /// Actor of an operation.
 #[derive(Clone, Debug)]
 pub enum Actor {
-    /// The operator: any process that may open the admin socket, or the files of the state; by its Unix user.
-    Operator(UnixUser),
+    /// The operator: any process that may open the admin socket, or the files of the state.
+    Operator(Operator),
     /// A visitor in the middle of signing in.
     Visitor(ClientInfo),
     /// A user with a web session.
@@ -39,6 +39,13 @@ pub struct ClientInfo {
     pub ip: Option<IpAddr>,
     /// `User-Agent`.
     pub user_agent: Option<String>,
+}
+
+/// The operator, by the Unix user of the process.
+#[derive(Clone, Debug)]
+pub struct Operator {
+    user: UnixUser,
+    conditions: Conditions,
 }
 
 /// Program with a management token, as the state has the token at this call.
@@ -63,6 +70,8 @@ pub struct SignedInUser {
     pub org: Org,
     /// The client that sent the request.
     pub client: ClientInfo,
+    /// Conditions on which the change of the call is made.
+    pub conditions: Conditions,
 }
 
 /// Actor and time of a change, as its audit record names them. [`Management::authorize`] makes it, so that no change
@@ -74,6 +83,41 @@ pub(super) struct AuditActor<'a> {
 }
 
 impl Actor {
+    /// The operator, by this user of the machine.
+    pub const fn operator(user: UnixUser) -> Self {
+        Self::Operator(Operator { user, conditions: Conditions::NONE })
+    }
+
+    /// The same actor, whose next change is made on these conditions alone.
+    pub(crate) fn with_conditions(mut self, given: Conditions) -> Self {
+        match &mut self {
+            Self::Operator(Operator { conditions, .. }) => *conditions = given,
+            Self::User(user) => user.conditions = given,
+            Self::Program(program) => program.conditions = given,
+            Self::Visitor(_) => {}
+        }
+        self
+    }
+
+    /// Conditions on which its change is made.
+    pub(crate) fn conditions(&self) -> &Conditions {
+        match self {
+            Self::Operator(operator) => &operator.conditions,
+            Self::User(user) => &user.conditions,
+            Self::Program(program) => &program.conditions,
+            Self::Visitor(_) => &Conditions::NONE,
+        }
+    }
+
+    /// The one whose idempotency keys are counted together: a token, a user, or `operator`.
+    pub(crate) fn caller(&self) -> String {
+        match self {
+            Self::Operator(_) | Self::Visitor(_) => "operator".to_owned(),
+            Self::User(user) => user.user.id.to_string(),
+            Self::Program(program) => program.token.id.to_string(),
+        }
+    }
+
     /// The client that sent the request; none for the operator, whose socket has no address.
     pub(super) fn client(&self) -> Option<&ClientInfo> {
         match self {
@@ -169,7 +213,7 @@ impl Actor {
     /// The actor as records of changes name them.
     pub(super) fn audit_name(&self, subject: Option<UserId>) -> Cow<'_, str> {
         match (self, self.user(subject)) {
-            (Self::Operator(user), _) => Cow::Borrowed(user.as_str()),
+            (Self::Operator(operator), _) => Cow::Borrowed(operator.user.as_str()),
             (Self::Program(program), _) => Cow::Owned(ActorName::of_token(program.token.id).to_string()),
             (_, Some(user)) => Cow::Owned(user.to_string()),
             (_, None) => Cow::Borrowed("visitor"),
@@ -182,11 +226,18 @@ impl Actor {
     }
 
     /// The signed-in user; none for the operator and for visitors.
-    pub(super) fn signed_in(&self) -> Option<&SignedInUser> {
+    pub(crate) fn signed_in(&self) -> Option<&SignedInUser> {
         match self {
             Self::User(user) => Some(user),
             Self::Operator(_) | Self::Visitor(_) | Self::Program(_) => None,
         }
+    }
+}
+
+impl Operator {
+    /// The user of the machine.
+    pub(super) fn user(&self) -> &UnixUser {
+        &self.user
     }
 }
 
@@ -233,6 +284,6 @@ impl Management {
         let Some(session) = self.state.session(digest, now).await? else { return Ok(None) };
         let Some(id) = session.user() else { return Ok(None) };
         let member = self.state.member(session.chosen, id).await?.filter(|(_, user)| user.is_active());
-        Ok(member.map(|(org, user)| SignedInUser { session, user, org, client }))
+        Ok(member.map(|(org, user)| SignedInUser { session, user, org, client, conditions: Conditions::NONE }))
     }
 }

@@ -1,4 +1,4 @@
-//! Conditions of a program's call: an entity tag (`If-Match`) and an idempotency key, with which the change of the call
+//! Conditions of a call: an entity tag (`If-Match`) and an idempotency key, with which the change of the call
 //! is made, and the replay of a call that was made before.
 
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use state::{Change, ETag, IdempotencyPlace, IdempotencyRecord, IdempotentRequest
 const REMEMBERED_US: u64 = 24 * 3600 * 1_000_000;
 
 /// Conditions of a call.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Conditions {
     /// The entity tag that the record to be changed must have.
     pub if_match: Option<ETag>,
@@ -20,10 +20,15 @@ pub struct Conditions {
     pub call: Option<IdempotentCall>,
 }
 
+impl Conditions {
+    /// No condition.
+    pub const NONE: Self = Self { if_match: None, call: None };
+}
+
 /// A call with an idempotency key (IETF draft idempotency-key-header).
 #[derive(Clone, Debug)]
 pub struct IdempotentCall {
-    /// SHA-256 over the token, the method, the path and the key.
+    /// SHA-256 over the caller, the method, the path and the key.
     pub id: [u8; 32],
     /// SHA-256 of the body.
     pub body: [u8; 32],
@@ -46,14 +51,13 @@ pub struct Replay {
 /// Adds the conditions of its call to a change, unless it is one of sessions, which follows on the one that they are
 /// for.
 pub(super) fn apply(change: Change, by: AuditActor<'_>) -> Change {
-    let Actor::Program(program) = by.actor else { return change };
     let Some((status, resource)) = resource(change.as_made()) else { return change };
-    let Conditions { if_match, call } = &program.conditions;
+    let Conditions { if_match, call } = by.actor.conditions();
     let change = if_match.map_or_else(|| change.clone(), |etag| change.clone().if_match(etag));
     let Some(IdempotentCall { id, body }) = call else { return change };
     change.once(IdempotentRequest {
         id: *id,
-        token: program.token.id,
+        caller: by.actor.caller(),
         body: *body,
         status,
         resource,
@@ -68,12 +72,10 @@ pub(super) fn apply(change: Change, by: AuditActor<'_>) -> Change {
 /// # Errors
 /// [`ManagementError::Stale`] when the call depends on another one.
 pub(super) fn require_read(change: Change, read: ETag, actor: &Actor) -> Result<Change, ManagementError> {
-    match actor {
-        Actor::Program(program) if program.conditions.if_match.is_some_and(|tag| tag != read) => {
-            Err(ManagementError::Stale)
-        }
-        _ => Ok(change.if_match(read)),
+    if actor.conditions().if_match.is_some_and(|tag| tag != read) {
+        return Err(ManagementError::Stale);
     }
+    Ok(change.if_match(read))
 }
 
 /// The status of the response to a change that was made, and the path of the record below the API's; none of changes of

@@ -11,6 +11,7 @@ use domain::key::{InvalidDigest, KeyId, OrgTag};
 use domain::management_token::{TokenId, TokenScope};
 use domain::names::{InvalidEmail, InvalidName};
 use domain::page::{InvalidCursor, InvalidPageLimit};
+use domain::problem::sentence;
 use domain::quota::QuotaError;
 use journal::audit;
 use state::migration::MigrationError;
@@ -273,6 +274,31 @@ impl ManagementError {
             Self::NotAcknowledged(Unavailable(StorageError::Redis(state::Unavailable::Overloaded))) => false,
             Self::NotAcknowledged(Unavailable(StorageError::Redis(_))) | Self::ImportFailed(_) => true,
             _ => false,
+        }
+    }
+
+    /// The error as sentences for a signed-in person: without commands of the operator and the inside of the gateway.
+    pub fn for_people(&self) -> String {
+        match self {
+            Self::StateUnavailable(_) | Self::NotAcknowledged(_) | Self::StateLost => {
+                "Organizations and keys cannot be read or changed at the moment.".to_owned()
+            }
+            Self::Audit(_) => {
+                "Changes are made only when they can be recorded, and the audit journal cannot be written \
+                               at the moment."
+                    .to_owned()
+            }
+            Self::JournalUnreadable(_) => {
+                "The audit journal cannot be read at the moment, or is still being indexed.".to_owned()
+            }
+            Self::InvalidLink => "It was used already, or is older than five minutes.".to_owned(),
+            Self::NoMembership(email) => format!(
+                "The identity provider signed you in as {email}, but no organization here has a user with this address."
+            ),
+            error => {
+                let text = error.to_string();
+                sentence(text.split("; see `keygate").next().unwrap_or(&text))
+            }
         }
     }
 

@@ -116,10 +116,12 @@ pub struct LimitPatch {
 /// Key with a new secret: the only time that the secret is shown, if it was made here.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewKey {
-    /// The key in the clear; none (in JSON `null`) of a secret that was made elsewhere, and given by its digest.
-    pub api_key: Option<ApiKey>,
     /// Its record.
+    #[serde(flatten)]
     pub key: Key,
+    /// The key in the clear; none (in JSON `null`) of a secret that was made elsewhere, and given by its digest.
+    #[serde(rename = "key")]
+    pub api_key: Option<ApiKey>,
     /// Reason for which the new key may be lost again; none as a rule. The key is shown all the same: without it,
     /// it could be neither used nor revoked.
     #[serde(default, skip_serializing_if = "Option::is_none")]

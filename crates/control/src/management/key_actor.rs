@@ -38,7 +38,7 @@ impl KeyActor {
     /// An actor as they know themselves.
     pub(super) fn of(actor: &Actor) -> Self {
         match actor {
-            Actor::Operator(user) => Self::Operator { name: Some(user.to_string()) },
+            Actor::Operator(operator) => Self::Operator { name: Some(operator.user().to_string()) },
             Actor::User(user) => Self::User(ChangeUser { id: user.user.id, email: Some(user.user.email.clone()) }),
             Actor::Program(program) => Self::Program { token: program.token.id },
             Actor::Visitor(_) => unreachable!("a visitor is not authorized to change keys"),

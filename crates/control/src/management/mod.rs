@@ -80,7 +80,7 @@ mod error_kind;
 mod error_codes;
 mod error_sources;
 
-pub use actor::{ADMIN, Actor, ClientInfo, Program, SignedInUser};
+pub use actor::{ADMIN, Actor, ClientInfo, Operator, Program, SignedInUser};
 pub use backup::{AcceptedState, StateExport};
 pub(crate) use backup::{STATE_MEDIA_TYPE, run_beside};
 pub use changes::{ChangeEntry, ChangePage, ChangeUser};

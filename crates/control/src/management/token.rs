@@ -63,10 +63,12 @@ pub enum TokenStatus {
 /// New token, with its text. `Debug` does not show it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct NewToken {
-    /// Its text, to be shown once.
-    pub secret: ApiKey,
     /// The token as lists show it.
+    #[serde(flatten)]
     pub token: Token,
+    /// Its text, to be shown once.
+    #[serde(rename = "token")]
+    pub secret: ApiKey,
 }
 
 /// Descendants of a token that was revoked: the tokens ended with it, the others as `ended` says.

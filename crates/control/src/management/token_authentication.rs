@@ -55,7 +55,7 @@ impl Management {
             None => None,
         };
         match TokenStatus::new(&token, administrator.as_ref(), now) {
-            TokenStatus::Active => Ok(Program { token, client, conditions: Conditions::default() }),
+            TokenStatus::Active => Ok(Program { token, client, conditions: Conditions::NONE }),
             TokenStatus::Expired => Err(TokenRefusal::Expired),
             TokenStatus::Revoked | TokenStatus::CreatorNotAdmin => Err(TokenRefusal::Unknown),
         }

@@ -189,7 +189,7 @@ mod tests {
     use state::State;
     use state::embedded::{self, Embedded};
 
-    const OPERATOR: &Actor = &Actor::Operator(crate::management::UnixUser::ROOT);
+    const OPERATOR: &Actor = &Actor::operator(crate::management::UnixUser::ROOT);
 
     fn management(directory: &std::path::Path) -> Management {
         let metrics = Metrics::new();

@@ -60,25 +60,25 @@ pub(super) fn check_etag(sql: &Connection, change: &Change, etag: ETag) -> Resul
     if current.is_none_or(|current| current == etag) { Ok(()) } else { Err(ChangeError::Stale) }
 }
 
-/// Writes the record of a request, before its change in the same savepoint. Beyond the bound of its token a change that
+/// Writes the record of a request, before its change in the same savepoint. Beyond the bound of its caller a change that
 /// withdraws something is made without one.
 ///
 /// # Errors
 /// [`ChangeError::Repeated`]; [`ChangeError::TooManyIdempotencyKeys`].
 pub(super) fn write_record(sql: &Connection, request: &IdempotentRequest, withdraws: bool) -> Result<(), ChangeError> {
-    let IdempotentRequest { id, token, body, status, resource, now, expires, max_live } = request;
+    let IdempotentRequest { id, caller, body, status, resource, now, expires, max_live } = request;
     if let Some(record) = find(sql, id, *now).map_err(classify_error)? {
         return Err(ChangeError::Repeated(record));
     }
     remove_expired(sql, *now, REMOVED_AT_ONCE).map_err(classify_error)?;
-    if count(sql, token.as_str(), *now, *max_live)? >= *max_live {
+    if count(sql, caller, *now, *max_live)? >= *max_live {
         return if withdraws { Ok(()) } else { Err(ChangeError::TooManyIdempotencyKeys(*max_live)) };
     }
     let expires = now.0.saturating_add(IdempotentRequest::MAX_LIFETIME_US).min(expires.0);
     // Replaced where it has expired and is not removed yet.
     let insert = "INSERT OR REPLACE INTO idempotency (id, token, body, status, resource, expires)
                   VALUES (?1, ?2, ?3, ?4, ?5, ?6)";
-    execute(sql, insert, params![id, token.as_str(), body, status, resource, integer(expires)]).map(drop)
+    execute(sql, insert, params![id, caller, body, status, resource, integer(expires)]).map(drop)
 }
 
 fn find(sql: &Connection, id: &[u8; 32], now: Micros) -> rusqlite::Result<Option<IdempotencyRecord>> {
@@ -90,11 +90,11 @@ fn find(sql: &Connection, id: &[u8; 32], now: Micros) -> rusqlite::Result<Option
     read.optional()
 }
 
-/// Number of live records of a token, up to `most`.
-fn count(sql: &Connection, token: &str, now: Micros, most: u32) -> Result<u32, ChangeError> {
+/// Number of live records of a caller, up to `most`.
+fn count(sql: &Connection, caller: &str, now: Micros, most: u32) -> Result<u32, ChangeError> {
     let query = "SELECT count(*) FROM (SELECT 1 FROM idempotency WHERE token = ?1 AND expires > ?2 LIMIT ?3)";
     let mut query = sql.prepare_cached(query).map_err(classify_error)?;
-    query.query_row(params![token, integer(now.0), most], |row| row.get(0)).map_err(classify_error)
+    query.query_row(params![caller, integer(now.0), most], |row| row.get(0)).map_err(classify_error)
 }
 
 /// Removes expired records, in bounded work.

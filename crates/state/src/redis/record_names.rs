@@ -253,9 +253,9 @@ impl RecordNames {
         }
     }
 
-    /// Live idempotency records of a management token, by their ends.
-    pub(super) fn idempotency_of_token(&self, token: TokenId) -> String {
-        format!("{}:{{{}}}:idempotency", self.prefix, token.as_str())
+    /// Live idempotency records of a caller, by their ends.
+    pub(super) fn idempotency_of(&self, caller: &str) -> String {
+        format!("{}:{{{caller}}}:idempotency", self.prefix)
     }
 
     /// Revocation log.

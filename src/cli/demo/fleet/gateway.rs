@@ -10,10 +10,12 @@ use tokio::net::TcpStream;
 
 use super::process::Process;
 use super::{BURST, PERIOD};
+use crate::cli::call::Call;
 use crate::cli::client::ClientRequest;
 use crate::cli::control::{self, Server};
 use crate::cli::installation::Installation;
-use ::control::admin::{Operation, ReadinessReport, Reply};
+use ::control::admin::ReadinessReport;
+use serde::de::DeserializeOwned;
 
 /// A gateway, which runs or does not.
 pub(super) struct Gateway {
@@ -55,9 +57,9 @@ impl Gateway {
         process.until_ready(async || is_ready(admin).await.unwrap_or(false)).await
     }
 
-    /// Performs an operation over its admin socket.
-    pub(super) async fn perform(&self, operation: &Operation) -> anyhow::Result<Reply> {
-        let performed = async { Server::open(&self.installation).await?.perform(operation).await };
+    /// Performs a call over its admin socket.
+    pub(super) async fn perform<T: DeserializeOwned>(&self, call: &Call) -> anyhow::Result<T> {
+        let performed = async { Server::open(&self.installation).await?.perform(call).await };
         performed.await.map_err(|error| error.into_cause().context(format!("{} failed", self.name)))
     }
 

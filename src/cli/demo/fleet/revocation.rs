@@ -8,7 +8,8 @@ use super::GATEWAYS;
 use super::client::{Answer, Client, DemoKey, read_to_end};
 use super::gateway::Gateway;
 use super::numbers::{Revocation, StreamEnd};
-use ::control::admin::Operation;
+use crate::cli::key::revoke_key;
+use ::control::management::Key;
 
 /// Time to wait for the end of the stream: longer than promised, so that the time is known when it is late.
 const STREAM_TIMEOUT: Duration = Duration::from_secs(3);
@@ -23,7 +24,7 @@ pub(super) async fn revoke(
     let mut client = Client::new([second.address; GATEWAYS], 0, &key.authorization);
     let status_before = status(&client.get("/orders").await?);
     let begun = Instant::now();
-    first.perform(&Operation::RevokeKey { key: key.id }).await?;
+    first.perform::<Key>(&revoke_key(key.id)).await?;
     let acknowledged = begun.elapsed();
     let status_after = status(&client.get("/orders").await?);
     let answered = begun.elapsed();

@@ -14,7 +14,10 @@ use super::redis::Redis;
 use super::revocation::revoke;
 use super::upstream::Upstream;
 use super::{CLIENTS, GATEWAYS, NAMES, Progress, choose_addresses};
-use ::control::admin::{Operation, Reply};
+use crate::cli::call::Call;
+use crate::cli::user::create_user;
+use ::control::management::{NewKey, Org, User, UserKind};
+use serde_json::json;
 
 /// Runs everything in a directory. Dropping the future ends all processes.
 pub(super) async fn run(dir: &Path, redis: &Path, progress: &Progress) -> anyhow::Result<Numbers> {
@@ -80,28 +83,18 @@ async fn start_gateways(
 
 /// Creates an organization, a user, and a key for the load and one to revoke.
 async fn create_keys(gateway: &Gateway) -> anyhow::Result<[DemoKey; 2]> {
-    let reply = gateway.perform(&Operation::CreateOrg { name: "demo".into() }).await?;
-    let Reply::Org { org } = reply else { bail!("an organization was created, and the reply is {reply:?}") };
+    let org: Org = gateway.perform(&Call::post(&["orgs"]).with_body(&json!({ "name": "demo" }))).await?;
     let org = org.id.to_string();
-    let email = "ada@demo.example".to_owned();
-    let create = Operation::CreateUser { org: org.clone(), email: email.clone(), permissions: Vec::new() };
-    gateway.perform(&create).await?;
-    let load = create_key(gateway, &org, &email, "load").await?;
-    let revoked = create_key(gateway, &org, &email, "to be revoked").await?;
+    let email = "ada@demo.example";
+    gateway.perform::<User>(&create_user(&org, email, UserKind::Person, None, &[])).await?;
+    let load = create_key(gateway, &org, email, "load").await?;
+    let revoked = create_key(gateway, &org, email, "to be revoked").await?;
     Ok([load, revoked])
 }
 
 async fn create_key(gateway: &Gateway, org: &str, user: &str, name: &str) -> anyhow::Result<DemoKey> {
-    let create = Operation::CreateKey {
-        org: org.to_owned(),
-        user: user.to_owned(),
-        name: name.to_owned(),
-        policy: Box::default(),
-        id: None,
-        sha256: None,
-    };
-    let reply = gateway.perform(&create).await?;
-    let Reply::NewKey(new) = reply else { bail!("a key was created, and the reply is another one") };
+    let create = Call::post(&["orgs", org, "keys"]).with_body(&json!({ "user": user, "name": name }));
+    let new: NewKey = gateway.perform(&create).await?;
     let Some(api_key) = &new.api_key else { bail!("a key was created, and the reply does not show it") };
     let mut authorization = HeaderValue::from_str(&format!("Bearer {}", api_key.expose()))?;
     authorization.set_sensitive(true);

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::policy_form::parse_networks;
 use super::{HandlerResult, PageContext, render_form};
-use crate::dashboard::error_text::error_sentence;
+
 use crate::dashboard::pages::{CreateTokenPage, NavEntry, ScopeChoice, TokenErrors, TokenExpiry};
 use crate::management::{ADMIN_SCOPES, ManagementError, TokenSettings};
 use crate::request::Form;
@@ -52,7 +52,7 @@ impl PageContext<'_> {
         let errors = match self.management.create_token(&self.actor, settings, self.request.now).await {
             Ok(created) => return self.lead_to_new_token(&sealer, &created),
             Err(error @ ManagementError::InvalidToken(_)) => {
-                TokenErrors { general: Some(error_sentence(&error)), ..TokenErrors::default() }
+                TokenErrors { general: Some(error.for_people()), ..TokenErrors::default() }
             }
             Err(error) => return Err(error.into()),
         };

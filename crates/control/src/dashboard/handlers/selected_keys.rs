@@ -9,7 +9,7 @@ use http::StatusCode;
 use super::revoke_key::is_in_use;
 use super::{HandlerResult, PageContext, render_form};
 use crate::dashboard::error::DashboardError;
-use crate::dashboard::error_text::error_sentence;
+
 use crate::dashboard::pages::{NavEntry, SelectedAction, SelectedPage, SelectedResultPage, SelectedRow};
 use crate::dashboard::response;
 use crate::management::{Key, ManagementError};
@@ -53,7 +53,7 @@ impl PageContext<'_> {
         let mut failures = Vec::new();
         for key in &keys {
             if let Err(error) = self.change_selected_key(action, key.id).await {
-                failures.push((self.selected_row(key), error_sentence(&error)));
+                failures.push((self.selected_row(key), error.for_people()));
             }
         }
         if failures.is_empty() {

@@ -3,7 +3,7 @@
 //!
 //! - A record expires by itself. It has the mark of the change that wrote it, so that this change recognizes it when
 //!   the reply was lost.
-//! - The records of a token lie in several hash slots, so its live ones are counted in one sorted set. A change enters
+//! - The records of a caller lie in several hash slots, so its live ones are counted in one sorted set. A change enters
 //!   it first, by its mark, and is taken out when it was not made; of a gateway that dies in between, the entry stays
 //!   until the record would have expired. So there are never more live records than entries. Entries are not waited for
 //!   at replicas: a failover may forget the last ones.
@@ -25,7 +25,7 @@ use domain::clock::Micros;
 use domain::key::KeyDigest;
 use redis_client::CommandError;
 
-/// Expired entries of a token that one change removes: more than it adds, so that they become fewer.
+/// Expired entries of a caller that one change removes: more than it adds, so that they become fewer.
 const PRUNED_AT_ONCE: usize = 20;
 /// Time between two looks for the record of an equal request that is being made.
 const LOOK_PAUSE: Duration = Duration::from_millis(20);
@@ -69,7 +69,7 @@ impl Once<'_> {
         Micros(self.now.0.saturating_add(IdempotentRequest::MAX_LIFETIME_US))
     }
 
-    /// The entry of a change with this mark in the sorted set of the token.
+    /// The entry of a change with this mark in the sorted set of the caller.
     fn entry(self, mark: &str) -> String {
         format!("{}:{mark}", hex(&self.request.id))
     }
@@ -137,14 +137,14 @@ impl IdempotencyRecords<'_> {
         self.0.commit(transaction).await?.into_replicas()
     }
 
-    /// Enters a change into the count of its token; one that withdraws something also while the memory is full.
+    /// Enters a change into the count of its caller; one that withdraws something also while the memory is full.
     ///
     /// # Errors
     /// [`ChangeError::TooManyIdempotencyKeys`].
     pub(super) async fn enter(self, once: Once<'_>, withdraws: bool, mark: &str) -> Result<(), CommitError> {
-        let IdempotentRequest { token, max_live, .. } = once.request;
+        let IdempotentRequest { caller, max_live, .. } = once.request;
         let entry = once.entry(mark);
-        let (mut transaction, entries) = self.0.transaction_on(self.0.shared.names.idempotency_of_token(*token));
+        let (mut transaction, entries) = self.0.transaction_on(self.0.shared.names.idempotency_of(caller));
         if withdraws {
             transaction.allow_oom();
         }
@@ -159,7 +159,7 @@ impl IdempotencyRecords<'_> {
 
     /// Takes a change that was not made out of the count.
     pub(super) async fn leave(self, once: Once<'_>, mark: &str) -> Result<(), CommitError> {
-        let name = self.0.shared.names.idempotency_of_token(once.request.token);
+        let name = self.0.shared.names.idempotency_of(&once.request.caller);
         let (mut transaction, entries) = self.0.transaction_on::<CommitError>(name);
         transaction.allow_oom();
         transaction.zrem(entries, &once.entry(mark));

@@ -1,11 +1,11 @@
-//! Errors of the management API, as problems (`application/problem+json`, RFC 9457).
+//! Errors of the API, as problems (`application/problem+json`, RFC 9457).
 
 use bytes::Bytes;
 use http::header::{ALLOW, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
 use uuid::Uuid;
 
-use super::response;
+use super::{Mount, build};
 use crate::json_input::{InputError, add_accept_patch};
 use crate::management::{ErrorKind, ManagementError, TokenRefusal};
 use crate::request::RouteError;
@@ -18,23 +18,39 @@ const RETRY_READ: u64 = 1;
 
 /// Reason why the API does not do what a call asks for.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum ApiError {
+pub(crate) enum ApiError {
     #[error(transparent)]
     Route(#[from] RouteError),
     #[error("this requires a management token, as `Authorization: Bearer kgm_…`")]
     NoToken,
+    #[error("this requires a web session, by its cookie: sign in on the dashboard")]
+    NoSession,
+    #[error("API keys do not manage keys: this requires a web session, by its cookie; sign in on the dashboard")]
+    KeyNotAccepted,
+    #[error("this session has ended: sign in again")]
+    SessionEnded,
+    #[error("the request has more than one session cookie; delete this site's cookies and sign in again")]
+    AmbiguousSession,
+    /// A change that another site may have caused (CSRF).
+    #[error("this request came from another site, so nothing was changed")]
+    CrossSite,
     #[error(transparent)]
     Refused(#[from] TokenRefusal),
     #[error("there is no key with this id; a key's id is the nine characters after `sk_live_`")]
     NoKey,
     #[error("there is no token with this id; a token's id is the ten characters after `kgm_`")]
     NoSuchToken,
+    #[error("there is no session with this id")]
+    NoSuchSession,
     /// With the seconds after which the next attempt is accepted.
     #[error("too many calls with wrong tokens came from this address; wait {0} seconds")]
     TooManyAttempts(u64),
     /// With the seconds after which the next call is accepted.
     #[error("this token has made too many calls; wait {0} seconds, then retry with exponential backoff")]
     TooManyCalls(u64),
+    /// The same, of a person.
+    #[error("you have sent too many requests in a short time; wait {0} seconds, then retry with exponential backoff")]
+    TooManyRequests(u64),
     #[error("the request body is too large, or the connection broke off")]
     BodyLost,
     #[error("timed out reading the request body")]
@@ -43,7 +59,9 @@ pub(super) enum ApiError {
     Input(#[from] InputError),
     #[error(transparent)]
     Management(Box<ManagementError>),
-    #[error("send one `Idempotency-Key`, of 1 to 255 visible ASCII characters, with POST only")]
+    #[error(
+        "send one `Idempotency-Key`, of 1 to 255 visible ASCII characters, with a POST that makes or changes a record"
+    )]
     IdempotencyKey,
     #[error("this idempotency key was sent with another body within a day; use a new one for each call")]
     KeyReused,
@@ -66,15 +84,19 @@ impl ApiError {
     fn status_and_code(&self) -> (StatusCode, &'static str) {
         match self {
             Self::Route(error) => error.status_and_code(),
-            Self::NoToken => (StatusCode::UNAUTHORIZED, "unauthenticated"),
+            Self::NoToken | Self::NoSession | Self::KeyNotAccepted => (StatusCode::UNAUTHORIZED, "unauthenticated"),
+            Self::SessionEnded => (StatusCode::UNAUTHORIZED, "invalid_session"),
+            Self::AmbiguousSession => (StatusCode::BAD_REQUEST, "invalid_request"),
+            Self::CrossSite => (StatusCode::FORBIDDEN, "cross_site_request"),
             Self::Refused(TokenRefusal::Unknown | TokenRefusal::Expired) => (StatusCode::UNAUTHORIZED, "invalid_token"),
             Self::Refused(TokenRefusal::Address) => (StatusCode::FORBIDDEN, "address_refused"),
             Self::Refused(TokenRefusal::Certificate) => (StatusCode::FORBIDDEN, "certificate_refused"),
             Self::Refused(TokenRefusal::State(_)) => (StatusCode::SERVICE_UNAVAILABLE, "state_unavailable"),
             Self::NoKey => (StatusCode::NOT_FOUND, "no_such_key"),
             Self::NoSuchToken => (StatusCode::NOT_FOUND, "no_such_token"),
+            Self::NoSuchSession => (StatusCode::NOT_FOUND, "no_such_session"),
             Self::TooManyAttempts(_) => (StatusCode::TOO_MANY_REQUESTS, "too_many_attempts"),
-            Self::TooManyCalls(_) => (StatusCode::TOO_MANY_REQUESTS, "rate_limited"),
+            Self::TooManyCalls(_) | Self::TooManyRequests(_) => (StatusCode::TOO_MANY_REQUESTS, "rate_limited"),
             Self::BodyLost => (StatusCode::PAYLOAD_TOO_LARGE, "body_too_large"),
             Self::BodyTimeout => (StatusCode::REQUEST_TIMEOUT, "request_timeout"),
             Self::Input(error) => error.status_and_code(),
@@ -92,7 +114,9 @@ impl ApiError {
 
     fn retry_after(&self) -> Option<u64> {
         match self {
-            Self::TooManyAttempts(seconds) | Self::TooManyCalls(seconds) => Some(*seconds),
+            Self::TooManyAttempts(seconds) | Self::TooManyCalls(seconds) | Self::TooManyRequests(seconds) => {
+                Some(*seconds)
+            }
             Self::Management(error) => error.retry_after().or(match error.kind() {
                 ErrorKind::TooMany | ErrorKind::RateLimited => Some(RETRY_READ),
                 ErrorKind::Unavailable => Some(RETRY_SOON),
@@ -105,27 +129,39 @@ impl ApiError {
         }
     }
 
-    /// The response to the call with this id. Logs failures of the server.
-    pub(super) fn response(&self, id: Uuid) -> Response<Bytes> {
+    /// The status of the response.
+    pub(crate) fn status(&self) -> StatusCode {
+        self.status_and_code().0
+    }
+
+    /// The problem's `detail`, as sentences: with all causes for the operator, and without the inside of the gateway for
+    /// people.
+    fn detail(&self, mount: Mount) -> String {
+        match (self, mount) {
+            (Self::Management(error), Mount::Socket) => sentence(&error.in_full()),
+            (Self::Management(error), Mount::Browser) => error.for_people(),
+            _ => sentence(&self.to_string()),
+        }
+    }
+
+    /// The response to the call with this id, at a mount. Logs failures of the server.
+    pub(crate) fn response(&self, id: Uuid, mount: Mount) -> Response<Bytes> {
         let (status, code) = self.status_and_code();
         if status.is_server_error() {
             let cause = if let Self::Management(error) = self { error.in_full() } else { self.to_string() };
             tracing::warn!(request_id = %id, code, cause, "a call of the management API failed");
         }
-        let problem = Problem::new(status, code, sentence(&self.to_string())).with_request_id(id.to_string());
-        let mut response = response::build(status, problem::MEDIA_TYPE, problem.to_json());
+        let problem = Problem::new(status, code, self.detail(mount)).with_request_id(id.to_string());
+        let mut response = build(status, problem::MEDIA_TYPE, problem.to_json());
         let headers = response.headers_mut();
         if let Some(seconds) = self.retry_after() {
             headers.insert(RETRY_AFTER, seconds.into());
         }
-        match self {
-            Self::Route(RouteError::MethodNotAllowed(methods)) => {
-                headers.insert(ALLOW, HeaderValue::try_from(methods.as_str()).expect("methods are visible ASCII"));
-            }
-            _ if status == StatusCode::UNAUTHORIZED => {
-                headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"keygate management\""));
-            }
-            _ => {}
+        if let Self::Route(RouteError::MethodNotAllowed(methods)) = self {
+            headers.insert(ALLOW, HeaderValue::try_from(methods.as_str()).expect("methods are visible ASCII"));
+        }
+        if let Some(challenge) = mount.challenge().filter(|_| status == StatusCode::UNAUTHORIZED) {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
         }
         add_accept_patch(headers, matches!(self, Self::Input(InputError::PatchMediaType)));
         response
@@ -146,9 +182,10 @@ impl From<ManagementError> for ApiError {
 mod tests {
     use std::collections::BTreeSet;
 
-    use super::super::DOCUMENT;
+    use serde_json::Value;
+
+    use super::super::document;
     use super::*;
-    use crate::api_document;
     use crate::management::{FederationError, ManagementError as Error};
     use domain::key::KeyId;
     use domain::key::policy::InvalidKeyPolicy;
@@ -165,6 +202,13 @@ mod tests {
         let own = [
             RouteError::NotFound.into(),
             ApiError::NoToken,
+            ApiError::NoSession,
+            ApiError::KeyNotAccepted,
+            ApiError::SessionEnded,
+            ApiError::AmbiguousSession,
+            ApiError::CrossSite,
+            ApiError::NoSuchSession,
+            ApiError::TooManyRequests(1),
             TokenRefusal::Unknown.into(),
             TokenRefusal::Address.into(),
             TokenRefusal::Certificate.into(),
@@ -204,6 +248,13 @@ mod tests {
             Error::Cursor(InvalidCursor),
             Error::NoOrg(String::new()),
             Error::NoUser(String::new()),
+            Error::NoKey(id),
+            Error::NoSession(String::new()),
+            Error::NoToken("aB3dE6gH9j".parse().unwrap()),
+            Error::BeyondOwner("a".parse().unwrap()),
+            Error::NoSessions,
+            Error::LinksDisabled,
+            Error::JournalUnreadable(std::io::ErrorKind::NotFound.into()),
             FederationError::NoRule(String::new()).into(),
             FederationError::InvalidRule(InvalidFederationRule::Name).into(),
             Error::NotAllowed,
@@ -235,6 +286,19 @@ mod tests {
         ]
     }
 
+    /// Collects the statuses and codes that the schemas of a document allow.
+    fn collect_errors(value: &Value, into: &mut BTreeSet<(u16, String)>) {
+        let properties = &value["properties"];
+        if let (Some(status), Some(codes)) =
+            (properties["status"]["const"].as_u64(), properties["code"]["enum"].as_array())
+        {
+            let status = u16::try_from(status).unwrap();
+            into.extend(codes.iter().map(|code| (status, code.as_str().unwrap().to_owned())));
+        }
+        let members = value.as_object().into_iter().flat_map(|members| members.values());
+        members.chain(value.as_array().into_iter().flatten()).for_each(|member| collect_errors(member, into));
+    }
+
     #[test]
     fn errors_are_those_of_the_document() {
         let code = |error: &ApiError| {
@@ -243,16 +307,29 @@ mod tests {
         };
         let mut actual: BTreeSet<_> = errors().iter().map(code).collect();
         actual.extend(TRANSPORT.map(|(status, code)| (status, code.to_owned())));
-        assert_eq!(api_document::errors(DOCUMENT), actual);
+        let mut described = BTreeSet::new();
+        collect_errors(&serde_json::from_str(document(Mount::Socket)).unwrap(), &mut described);
+        assert_eq!(described, actual);
     }
 
     #[test]
     fn every_429_and_503_has_retry_after() {
         for error in errors() {
-            let response = error.response(Uuid::nil());
+            let response = error.response(Uuid::nil(), Mount::Network);
             let waits = [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE].contains(&response.status());
             let has_wait = response.headers().contains_key(RETRY_AFTER);
             assert!(has_wait || !waits, "{error}");
+        }
+    }
+
+    #[test]
+    fn details_for_people_are_sentences_without_commands() {
+        for error in of_operations() {
+            let detail = error.for_people();
+            // People do not give digests.
+            let is_of_digests = error.code().starts_with("key_id") || error.code().contains("digest");
+            assert!(detail.ends_with('.') && (is_of_digests || !detail.contains("keygate ")), "{detail}");
+            assert!(detail.chars().next().is_some_and(|first| !first.is_lowercase()), "{detail}");
         }
     }
 }

@@ -1,15 +1,45 @@
-//! Queries for usage and audit records, with the filters of `keygate usage` and `keygate audit list`.
+//! What the audit has: requests, changes, activity and usage, with the filters of `keygate usage` and
+//! `keygate audit list`.
 
 use std::str::FromStr;
 
+use super::call::Call;
+use super::{Answer, ApiError, input};
 use crate::json_input::{InputError, use_filter};
 use crate::management::{UsageRequest, UsageScope, UseFilter};
 use crate::request::ControlRequest;
 use domain::clock::Micros;
 use journal::audit::{BillingPeriod, Filter, RecordKind, UsageBy};
 
+pub(super) async fn show_usage(call: &Call<'_>) -> Result<Answer, ApiError> {
+    let management = call.management();
+    let request = usage(call.request, management.has_fleet())?;
+    Ok(Answer::new(&management.show_usage(call.actor, request, call.now()).await?))
+}
+
+pub(super) async fn list_records(call: &Call<'_>) -> Result<Answer, ApiError> {
+    let filter = records(call.request)?;
+    let org = call.request.parameter("org");
+    Ok(Answer::new(&call.management().list_records(call.actor, org, filter, &call.page()?, call.now()).await?))
+}
+
+pub(super) async fn list_uses(call: &Call<'_>) -> Result<Answer, ApiError> {
+    let key = call.key()?;
+    let filter = use_filter(call.request)?;
+    Ok(Answer::new(&call.management().list_uses(call.actor, key, filter, &call.page()?, call.now()).await?))
+}
+
+pub(super) async fn list_changes(call: &Call<'_>) -> Result<Answer, ApiError> {
+    Ok(Answer::new(&call.management().list_changes(call.actor, &call.org()?, &call.page()?, call.now()).await?))
+}
+
+pub(super) async fn show_activity(call: &Call<'_>) -> Result<Answer, ApiError> {
+    let keys = input::key_list(call.request)?;
+    Ok(Answer::new(&call.management().key_activity(call.actor, &call.org()?, keys, call.now()).await?))
+}
+
 /// The usage that a query asks for, at a gateway that reads the records of all gateways or not.
-pub(super) fn usage(request: &ControlRequest, has_fleet: bool) -> Result<UsageRequest, InputError> {
+fn usage(request: &ControlRequest, has_fleet: bool) -> Result<UsageRequest, InputError> {
     let by = [("org", UsageBy::Org), ("key", UsageBy::Key), ("route", UsageBy::Route)];
     let per = [("day", BillingPeriod::Day), ("month", BillingPeriod::Month)];
     let scope = [("fleet", UsageScope::Fleet), ("gateway", UsageScope::Gateway)];
@@ -35,7 +65,7 @@ pub(super) fn usage(request: &ControlRequest, has_fleet: bool) -> Result<UsageRe
 }
 
 /// The filter of a list of records, without its organization.
-pub(super) fn records(request: &ControlRequest) -> Result<Filter, InputError> {
+fn records(request: &ControlRequest) -> Result<Filter, InputError> {
     let kinds = [("request", RecordKind::Request), ("change", RecordKind::Change)];
     let UseFilter { outcome, refused } = use_filter(request)?;
     Ok(Filter {

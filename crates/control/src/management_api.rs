@@ -1,17 +1,12 @@
-//! The management API: the operations on organizations, users and keys as JSON over the network, for programs such as
-//! pipelines and Terraform.
+//! The API of management over the network, for programs such as pipelines and Terraform: one mount of [`api`](crate::api).
 //!
 //! - A management token ([`domain::management_token`]) is the only credential. The state is asked for it at each call,
 //!   so that a revocation holds from the next call on.
 //! - Calls are bounded: so many of each token, and so many with wrong tokens from each address.
-//! - Each endpoint calls one function of `management` as the program, and decides nothing itself.
-//! - Records have entity tags (RFC 9110, section 8.8.3); a change with `If-Match` is made only if the record still has
-//!   its tag. A `POST` with an `Idempotency-Key` is made once within a day, however often it is sent.
 //! - A call that changes something runs to its end when its client is gone.
-//! - `docs/openapi-management.json` describes the API, and is served without a token.
+//! - Its description (`docs/openapi.json`) is served without a token.
 
 use std::rc::Rc;
-use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_LENGTH};
@@ -19,8 +14,8 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use uuid::Uuid;
 
-use crate::json_input;
-use crate::management::{Actor, Management, Program, TokenRefusal};
+use crate::api::{Api, ApiError, Mount, build, document, find};
+use crate::management::{Actor, Program, TokenRefusal};
 use crate::person_limiter::{Bucket, PersonLimiter};
 use crate::request::{ControlRequest, ReadError, RouteError};
 use domain::address_limiter::AddressLimiter;
@@ -29,39 +24,16 @@ use domain::identity::{Peer, PersonId, X_REQUEST_ID};
 use domain::management_token::TokenId;
 use domain::quota::Quota;
 use edge::forward::TrustedProxies;
-use error::ApiError;
-use idempotency::InProgress;
 use platform::abort_on_drop::AbortOnDrop;
 use platform::metrics::{Metrics, RouteMetrics};
 use platform::tls::CertificateFacts;
-use routes::Endpoint;
-use state_export::ExportTurns;
-
-mod routes;
-mod call;
-mod input;
-mod reading;
-mod response;
-mod error;
-mod idempotency;
-mod state_export;
 
 /// Path of the API.
-const BASE: &str = "/v1";
+pub const BASE: &str = "/v1";
 /// Value of the metrics' label `route` for all calls.
 const ROUTE: &str = "management";
-/// The API's description (OpenAPI 3.1).
-const DOCUMENT: &str = include_str!("../../../../docs/openapi-management.json");
-
-/// Services shared by the management APIs of all workers.
-#[derive(Clone, Debug)]
-pub struct ManagementApiServices {
-    management: Arc<Management>,
-    /// Calls with idempotency keys that are being made.
-    in_progress: InProgress,
-    /// Turns to export the state.
-    exports: ExportTurns,
-}
+/// Path of the API's description below that of the API.
+const DOCUMENT_PATH: &str = "openapi.json";
 
 /// Limiter of calls by token, shared by all workers.
 #[derive(Clone, Debug)]
@@ -83,7 +55,7 @@ impl CallLimiter {
 /// One worker's management API.
 #[derive(Debug)]
 pub struct ManagementApi {
-    services: ManagementApiServices,
+    api: Api,
     /// Limits calls by token.
     calls: CallLimiter,
     /// Proxies whose `X-Forwarded-For` is trusted.
@@ -94,25 +66,18 @@ pub struct ManagementApi {
     route_metrics: RouteMetrics,
 }
 
-impl ManagementApiServices {
-    /// The services over this management.
-    pub fn new(management: &Arc<Management>) -> Self {
-        Self { management: Arc::clone(management), in_progress: InProgress::default(), exports: ExportTurns::default() }
-    }
-}
-
 impl ManagementApi {
     /// A worker's API. `calls` limits the calls of each token. Client addresses come from `trusted` proxies; `attempts`
     /// limits wrong tokens by them.
     pub fn new(
-        services: ManagementApiServices,
+        api: Api,
         calls: CallLimiter,
         trusted: TrustedProxies,
         attempts: AddressLimiter,
         metrics: Metrics,
     ) -> Self {
         let route_metrics = metrics.route(ROUTE);
-        Self { services, calls, trusted, attempts, metrics, route_metrics }
+        Self { api, calls, trusted, attempts, metrics, route_metrics }
     }
 
     /// Handles one call. Never fails: errors and panics become responses.
@@ -129,7 +94,7 @@ impl ManagementApi {
         let mut response = response.unwrap_or_else(|error| {
             tracing::error!(request_id = %id, %error, "panic while the management API handled a call");
             self.metrics.panics.inc();
-            ApiError::Internal.response(id)
+            ApiError::Internal.response(id, Mount::Network)
         });
         #[allow(clippy::cast_precision_loss, reason = "a duration in a histogram")]
         self.route_metrics.duration.observe(clock::now().since(arrived) as f64 / 1e6);
@@ -149,7 +114,7 @@ impl ManagementApi {
             if !request.uri().path().starts_with("/v1/") {
                 return Err(RouteError::NotFound.into());
             }
-            let request = ControlRequest::read(BASE, id, peer, &self.trusted, request, &self.services.management)
+            let request = ControlRequest::read(BASE, id, peer, &self.trusted, request, self.api.management())
                 .await
                 .map_err(|error| match error {
                     ReadError::TimedOut => ApiError::BodyTimeout,
@@ -157,31 +122,20 @@ impl ManagementApi {
                 })?;
             self.perform(peer, &request).await
         };
-        result.await.unwrap_or_else(|error| error.response(id))
+        result.await.unwrap_or_else(|error| error.response(id, Mount::Network))
     }
 
     async fn perform(&self, peer: &Peer, request: &ControlRequest) -> Result<Response<Bytes>, ApiError> {
         let segments = request.segments();
-        let found = routes::find(request.route_method(), &segments);
-        if let Ok((route, _)) = &found
-            && route.endpoint == Endpoint::Document
-        {
-            return Ok(response::build(StatusCode::OK, "application/json", DOCUMENT));
+        if segments == [DOCUMENT_PATH] && request.route_method() == "GET" {
+            return Ok(build(StatusCode::OK, "application/json", document(Mount::Network)));
         }
-        // Which paths there are is told to programs with a token alone.
         let program = self.authenticate(peer, request).await?;
-        let token = program.token.id;
-        self.calls.count(token, request.now)?;
-        let (route, values) = found?;
-        json_input::check_query(request, route.query)?;
-        let conditions = idempotency::conditions(request, token)?;
-        if route.endpoint == Endpoint::ExportState {
-            let actor = Actor::Program(Box::new(program));
-            return self.services.exports.export(Arc::clone(&self.services.management), actor, request.now).await;
-        }
-        let program = Program { conditions, ..program };
-        let response = self.perform_once(request, program, route.endpoint, &values).await?;
-        Ok(if request.method.is_safe() { response::unless_known(&request.headers, response) } else { response })
+        self.calls.count(program.token.id, request.now)?;
+        // Which paths there are is told to programs with a token alone.
+        let found = find(Mount::Network, request.route_method(), &segments)?;
+        let answer = self.api.perform(Actor::Program(Box::new(program)), request, &found).await?;
+        Ok(self.api.respond(request, answer))
     }
 
     /// The program whose token a call presents. Wrong tokens are counted by the address of the client.
@@ -190,7 +144,7 @@ impl ManagementApi {
         let certificate = peer.certificate.as_deref().and_then(CertificateFacts::from_der);
         let names = certificate.map(|facts| [facts.names, facts.uris].concat()).unwrap_or_default();
         let client = request.client.clone();
-        let authenticated = self.services.management.authenticate_token(presented, &names, client, request.now).await;
+        let authenticated = self.api.management().authenticate_token(presented, &names, client, request.now).await;
         authenticated.map_err(|refusal| match (refusal, request.client.ip) {
             (refusal @ TokenRefusal::State(_), _) | (refusal, None) => refusal.into(),
             (refusal, Some(ip)) => match self.attempts.count(ip, request.now) {

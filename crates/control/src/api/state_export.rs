@@ -1,17 +1,15 @@
-//! Export of the state as a whole, for programs with the scope `state:export`.
+//! The state as a whole: its export, for programs with the scope `state:export`, and its acceptance by the operator.
 //!
 //! - It is read beside the requests, on a thread of its own, one at a time, and answered when it is whole: a program
 //!   never takes a part for all of it.
 
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http::{Response, StatusCode};
 use tokio::sync::Semaphore;
 
-use super::error::ApiError;
-use super::response;
-use crate::management::{Actor, Management, STATE_MEDIA_TYPE, run_beside};
+use super::call::Call;
+use super::{Answer, ApiError};
+use crate::management::{Actor, Management, run_beside};
 use domain::clock::Micros;
 
 /// Bytes of an export at most: hundreds of thousands of keys.
@@ -27,25 +25,23 @@ impl Default for ExportTurns {
     }
 }
 
-impl ExportTurns {
-    /// Exports the state for a program.
-    ///
-    /// # Errors
-    /// [`ApiError::Exporting`] while another export is made; [`ApiError::ExportTooLarge`]; those of the export.
-    pub(super) async fn export(
-        &self,
-        management: Arc<Management>,
-        actor: Actor,
-        now: Micros,
-    ) -> Result<Response<Bytes>, ApiError> {
-        let turn = Arc::clone(&self.0).try_acquire_owned().map_err(|_| ApiError::Exporting)?;
-        let reading = async move || {
-            let _turn = turn;
-            read(&management, &actor, now).await
-        };
-        let lines = run_beside(reading).await.map_err(|_| ApiError::Internal)??;
-        Ok(response::build(StatusCode::OK, STATE_MEDIA_TYPE, lines))
-    }
+/// Exports the state for a program.
+///
+/// # Errors
+/// [`ApiError::Exporting`] while another export is made; [`ApiError::ExportTooLarge`]; those of the export.
+pub(super) async fn export(call: &Call<'_>) -> Result<Answer, ApiError> {
+    let turn = Arc::clone(&call.api.exports.0).try_acquire_owned().map_err(|_| ApiError::Exporting)?;
+    let (management, actor, now) = (Arc::clone(call.api.management()), call.actor.clone(), call.now());
+    let reading = async move || {
+        let _turn = turn;
+        read(&management, &actor, now).await
+    };
+    Ok(Answer::lines(run_beside(reading).await.map_err(|_| ApiError::Internal)??))
+}
+
+/// Accepts the state as it is, in place of the one that gateways remember.
+pub(super) async fn accept(call: &Call<'_>) -> Result<Answer, ApiError> {
+    Ok(Answer::new(&call.management().accept_state(call.actor, call.now()).await?))
 }
 
 async fn read(management: &Management, actor: &Actor, now: Micros) -> Result<Vec<u8>, ApiError> {

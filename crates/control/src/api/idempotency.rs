@@ -1,31 +1,25 @@
 //! Idempotency keys (IETF draft idempotency-key-header): a call that is sent again gets the result of the first one.
 //!
-//! - A key counts for a token, a method and a path, for a day. The record of a call is stored in the transaction of its
+//! - A key counts for a caller, a method and a path, for a day. The record of a call is stored in the transaction of its
 //!   change, so that one that failed before is not remembered, and one that was committed is, also when the process
 //!   died before it answered.
-//! - Secrets are not stored: the result has `null` in their place, and the program rotates the key, or sends a digest.
+//! - Secrets are not stored: the result has `null` in their place, and the caller rotates the key, or sends a digest.
 
 use std::collections::HashSet;
 use std::sync::Arc;
 
-use bytes::Bytes;
-use http::header::{IF_MATCH, LOCATION};
-use http::{HeaderName, HeaderValue, Method, Response, StatusCode};
+use http::header::IF_MATCH;
+use http::{HeaderName, Method};
 use parking_lot::Mutex;
-use serde_json::Value;
 use sha2::{Digest as _, Sha256};
 
 use super::call::Call;
-use super::error::ApiError;
-use super::routes::Endpoint;
-use super::{ManagementApi, input, response};
-use crate::management::{Conditions, IdempotentCall, ManagementError, Program};
+use super::{Answer, Api, ApiError};
+use crate::management::{Actor, Conditions, IdempotentCall, ManagementError};
 use crate::request::ControlRequest;
-use domain::management_token::TokenId;
 use state::{ETag, IdempotencyPlace, IdempotencyRecord};
 
 const IDEMPOTENCY_KEY: HeaderName = HeaderName::from_static("idempotency-key");
-const IDEMPOTENT_REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 /// Characters of a key at most.
 const MAX_KEY: usize = 255;
 
@@ -53,9 +47,9 @@ impl Drop for Begun {
 }
 
 /// The conditions of a call, by its fields `If-Match`, which is for changes, and `Idempotency-Key`.
-pub(super) fn conditions(request: &ControlRequest, token: TokenId) -> Result<Conditions, ApiError> {
+pub(super) fn conditions(request: &ControlRequest, actor: &Actor) -> Result<Conditions, ApiError> {
     let if_match = if request.method.is_safe() { None } else { if_match(request)? };
-    Ok(Conditions { if_match, call: idempotent_call(request, token)? })
+    Ok(Conditions { if_match, call: idempotent_call(request, actor)? })
 }
 
 /// The entity tag of `If-Match`; none without the field, and for `*`. The comparison is the strong one (RFC 9110,
@@ -78,7 +72,7 @@ fn if_match(request: &ControlRequest) -> Result<Option<ETag>, ApiError> {
     Ok(Some(tag.unwrap_or(ETag::OF_NO_RECORD)))
 }
 
-fn idempotent_call(request: &ControlRequest, token: TokenId) -> Result<Option<IdempotentCall>, ApiError> {
+fn idempotent_call(request: &ControlRequest, actor: &Actor) -> Result<Option<IdempotentCall>, ApiError> {
     let mut fields = request.headers.get_all(&IDEMPOTENCY_KEY).into_iter();
     let Some(only) = fields.next() else { return Ok(None) };
     let key = only.as_bytes().trim_ascii();
@@ -89,7 +83,7 @@ fn idempotent_call(request: &ControlRequest, token: TokenId) -> Result<Option<Id
         return Err(ApiError::IdempotencyKey);
     }
     let id = Sha256::new()
-        .chain_update(token.as_str())
+        .chain_update(actor.caller())
         .chain_update([0])
         .chain_update(request.method.as_str())
         .chain_update([0])
@@ -100,80 +94,58 @@ fn idempotent_call(request: &ControlRequest, token: TokenId) -> Result<Option<Id
     Ok(Some(IdempotentCall { id: id.into(), body: Sha256::digest(&request.body).into() }))
 }
 
-impl ManagementApi {
+impl Api {
     /// Performs a call, or, when it was made before, answers with its result.
-    pub(super) async fn perform_once(
-        &self,
-        request: &ControlRequest,
-        program: Program,
-        endpoint: Endpoint,
-        values: &[&str],
-    ) -> Result<Response<Bytes>, ApiError> {
-        let management = &*self.services.management;
-        let Some(call) = program.conditions.call.clone() else {
-            return Call::new(management, request, program).perform(endpoint, values).await;
-        };
-        let _begun = self.services.in_progress.begin(call.id).ok_or(ApiError::InProgress)?;
-        let made = match self.place(endpoint, values).await? {
-            Some(place) => management.idempotency_record(place, &call, request.now).await?,
+    pub(super) async fn perform_once(&self, call: &Call<'_>) -> Result<Answer, ApiError> {
+        let operation = call.route().operation;
+        let Some(once) = &call.actor.conditions().call else { return operation(call).await };
+        let _begun = self.in_progress.begin(once.id).ok_or(ApiError::InProgress)?;
+        let made = match self.place(call).await? {
+            Some(place) => self.management.idempotency_record(place, once, call.now()).await?,
             None => None,
         };
-        let performing = Call::new(management, request, program);
         if let Some(record) = made {
-            return self.replay(&performing, &call, &record, endpoint).await;
+            return self.replay(call, once, &record).await;
         }
-        let performed = performing.perform(endpoint, values).await;
-        if let Err(ApiError::Management(error)) = &performed
-            && let ManagementError::Repeated(record) = &**error
-        {
-            // Made by another gateway meanwhile.
-            return self.replay(&performing, &call, record, endpoint).await;
+        match operation(call).await {
+            Err(ApiError::Management(error)) => match *error {
+                // Made by another gateway meanwhile.
+                ManagementError::Repeated(record) => self.replay(call, once, &record).await,
+                error => Err(error.into()),
+            },
+            performed => performed,
         }
-        performed
     }
 
     /// The place of the record of a call; none of one about an organization that does not exist.
-    async fn place(&self, endpoint: Endpoint, values: &[&str]) -> Result<Option<IdempotencyPlace>, ApiError> {
-        let first = values.first().copied().unwrap_or_default();
-        Ok(match endpoint {
-            Endpoint::CreateOrg => Some(IdempotencyPlace::Installation),
-            Endpoint::CreateToken => Some(IdempotencyPlace::Tokens),
-            Endpoint::CreateUser | Endpoint::CreateKey | Endpoint::ImportKey | Endpoint::CreateRule => {
-                self.services.management.idempotency_place(&input::reference(first)?).await?
+    async fn place(&self, call: &Call<'_>) -> Result<Option<IdempotencyPlace>, ApiError> {
+        match call.route().path.split('/').collect::<Vec<_>>()[..] {
+            ["orgs"] => Ok(Some(IdempotencyPlace::Installation)),
+            ["tokens"] => Ok(Some(IdempotencyPlace::Tokens)),
+            ["orgs", "{org}", _] | ["orgs", "{org}", "keys", _] => {
+                Ok(self.management.idempotency_place(&call.org()?).await?)
             }
-            _ => Some(IdempotencyPlace::Org(input::key(first)?.tag())),
-        })
+            ["keys", "{key}", _] => Ok(Some(IdempotencyPlace::Org(call.key()?.tag()))),
+            // Of others no record is kept.
+            _ => Err(ApiError::IdempotencyKey),
+        }
     }
 
     /// The result of a call that was made before.
     async fn replay(
         &self,
-        performing: &Call<'_>,
-        call: &IdempotentCall,
+        call: &Call<'_>,
+        once: &IdempotentCall,
         record: &IdempotencyRecord,
-        endpoint: Endpoint,
-    ) -> Result<Response<Bytes>, ApiError> {
-        if record.body != call.body {
+    ) -> Result<Answer, ApiError> {
+        if record.body != once.body {
             return Err(ApiError::KeyReused);
         }
-        let replay = performing.replay(record).await?;
-        let status = StatusCode::from_u16(replay.status).expect("the status of a response that was sent");
-        let mut body = replay.body.unwrap_or_default();
-        let secret = match endpoint {
-            Endpoint::CreateKey | Endpoint::RotateKey => Some("key"),
-            Endpoint::CreateToken => Some("token"),
+        let secret = match call.route().path {
+            "orgs/{org}/keys" | "keys/{key}/rotate" => Some("key"),
+            "tokens" => Some("token"),
             _ => None,
         };
-        if let (Some(secret), Some(object)) = (secret, body.as_object_mut()) {
-            object.insert(secret.to_owned(), Value::Null);
-        }
-        let mut response = response::record(status, &body, replay.etag);
-        let headers = response.headers_mut();
-        headers.insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
-        if status == StatusCode::CREATED {
-            let location = format!("/v1/{}", replay.path);
-            headers.insert(LOCATION, HeaderValue::try_from(location).expect("ids are visible ASCII"));
-        }
-        Ok(response)
+        Ok(Answer::replayed(self.management.replay(call.actor, record, call.now()).await?, secret))
     }
 }

@@ -1,0 +1,82 @@
+//! A call of the API: who makes it, its request, and the segments of its path.
+
+use super::routes::Route;
+use super::{Api, ApiError, Found, input};
+use crate::json_input;
+use crate::management::{Actor, Management, ManagementError};
+use crate::request::ControlRequest;
+use domain::clock::Micros;
+use domain::identity::SessionId;
+use domain::key::KeyId;
+use domain::management_token::TokenId;
+use domain::page::PageQuery;
+
+/// A call, authenticated.
+pub(super) struct Call<'a> {
+    pub(super) api: &'a Api,
+    pub(super) actor: &'a Actor,
+    pub(super) request: &'a ControlRequest,
+    found: &'a Found<'a>,
+}
+
+impl<'a> Call<'a> {
+    pub(super) fn new(api: &'a Api, actor: &'a Actor, request: &'a ControlRequest, found: &'a Found<'a>) -> Self {
+        Self { api, actor, request, found }
+    }
+
+    /// Management, which its function calls.
+    pub(super) fn management(&self) -> &'a Management {
+        &self.api.management
+    }
+
+    /// Its row of the table.
+    pub(super) fn route(&self) -> &'static Route {
+        self.found.route
+    }
+
+    /// Time of its arrival.
+    pub(super) fn now(&self) -> Micros {
+        self.request.now
+    }
+
+    /// The page of a list that it asks for.
+    pub(super) fn page(&self) -> Result<PageQuery, ApiError> {
+        json_input::page_query(self.request).map_err(|error| ManagementError::from(error).into())
+    }
+
+    /// The organization in the path: an id or a name.
+    pub(super) fn org(&self) -> Result<String, ApiError> {
+        input::reference(self.value(0))
+    }
+
+    /// What the path names below an organization: a user by id or address, a rule by name, a key by digest.
+    pub(super) fn member(&self) -> Result<String, ApiError> {
+        input::reference(self.value(1))
+    }
+
+    /// The key in the path.
+    pub(super) fn key(&self) -> Result<KeyId, ApiError> {
+        json_input::decode_id(self.value(0)).ok_or(ApiError::NoKey)
+    }
+
+    /// The management token in the path.
+    pub(super) fn token(&self) -> Result<TokenId, ApiError> {
+        json_input::decode_id(self.value(0)).ok_or(ApiError::NoSuchToken)
+    }
+
+    /// The web session in the path.
+    pub(super) fn session(&self) -> Result<SessionId, ApiError> {
+        json_input::decode_id(self.value(0)).ok_or(ApiError::NoSuchSession)
+    }
+
+    /// The organization that the query names; of a signed-in person who names none, the chosen one.
+    pub(super) fn org_of_query(&self) -> Option<String> {
+        let chosen = || self.actor.signed_in().map(|user| user.org.id.to_string());
+        self.request.parameter("org").map(str::to_owned).or_else(chosen)
+    }
+
+    /// The segment at the place of the braces of this number.
+    fn value(&self, index: usize) -> &str {
+        self.found.values.get(index).copied().unwrap_or_default()
+    }
+}

@@ -1,0 +1,166 @@
+//! API keys.
+
+use std::time::Duration;
+
+use http::header::IF_NONE_MATCH;
+use serde::Deserialize;
+use serde_json::json;
+
+use super::call::Call;
+use super::{Answer, ApiError, input};
+use crate::json_input::{self, InputError, WholeSeconds};
+use crate::management::{Key, KeyImport, LimitUpdate, NewKey, NewKeyRequest, PolicyUpdate, Rotation, SecretSource};
+use domain::clock::Micros;
+use domain::key::KeyId;
+
+/// Body of a creation.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewKeyBody {
+    name: String,
+    /// Id or email address of the owner; of a signed-in person, who may leave it out, that one.
+    user: Option<String>,
+    #[serde(default, deserialize_with = "json_input::object")]
+    policy: PolicyUpdate,
+    /// Id of a key that was made offline. A creation has it with the digest: both or neither.
+    id: Option<KeyId>,
+    /// SHA-256 of the whole key, in hexadecimal.
+    sha256: Option<String>,
+}
+
+/// Body of the import of a key with its limits.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct KeyImportBody {
+    /// Id or email address of the owner.
+    user: String,
+    /// SHA-256 of the whole key, in hexadecimal.
+    sha256: String,
+    /// Id of a key that was made offline; absent for one of another system.
+    id: Option<KeyId>,
+    name: String,
+    /// The key's own limits; absent or `null`: the configured ones.
+    limits: Option<LimitUpdate>,
+    #[serde(default, deserialize_with = "json_input::object")]
+    policy: PolicyUpdate,
+    /// The key is refused until it is enabled.
+    #[serde(default)]
+    disabled: bool,
+}
+
+/// Body of a rotation.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RotationBody {
+    /// Time in which the old secret stays valid; absent: none.
+    overlap_seconds: Option<WholeSeconds>,
+    /// The member `rotated` of the key as the caller knows it; absent: any.
+    #[serde(default, deserialize_with = "json_input::given_time")]
+    expected_rotated: Option<Option<Micros>>,
+    /// SHA-256 of a whole key that was made offline; absent: the secret is generated.
+    sha256: Option<String>,
+}
+
+/// Body of disabling.
+#[derive(Default, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct DisableBody {
+    /// The key has leaked.
+    #[serde(default)]
+    leaked: bool,
+}
+
+pub(super) async fn list(call: &Call<'_>) -> Result<Answer, ApiError> {
+    let query = input::key_query(call.request)?;
+    Ok(Answer::new(&call.management().list_keys(call.actor, &call.org()?, &query, &call.page()?, call.now()).await?))
+}
+
+pub(super) async fn create(call: &Call<'_>) -> Result<Answer, ApiError> {
+    let NewKeyBody { name, user, policy, id, sha256 } = json_input::body(call.request)?;
+    let request = NewKeyRequest { user: &owner(call, user)?, name: &name, policy };
+    let source = SecretSource::from_operands(id, sha256.as_deref())?;
+    let new = call.management().create_key(call.actor, &call.org()?, request, source, call.now()).await?;
+    Ok(with_secret(&new).created(format!("keys/{}", new.key.id)))
+}
+
+/// Creates the key with a digest, or shows the one that there is.
+pub(super) async fn put(call: &Call<'_>) -> Result<Answer, ApiError> {
+    let NewKeyBody { name, user, policy, id, sha256: given } = json_input::body(call.request)?;
+    if given.is_some() {
+        return Err(InputError::Body("unknown field `sha256`: the path has it".into()).into());
+    }
+    let request = NewKeyRequest { user: &owner(call, user)?, name: &name, policy };
+    let (org, sha256) = (call.org()?, call.member()?);
+    let put = call.management().put_key_by_digest(call.actor, &org, &sha256, id, request, call.now()).await?;
+    if put.created {
+        return Ok(answer(&put.key).created(format!("keys/{}", put.key.id)));
+    }
+    let must_be_new = call.request.headers.get(IF_NONE_MATCH).is_some_and(|tag| tag.as_bytes().trim_ascii() == b"*");
+    if must_be_new { Err(ApiError::Exists) } else { Ok(answer(&put.key)) }
+}
+
+pub(super) async fn import(call: &Call<'_>) -> Result<Answer, ApiError> {
+    let KeyImportBody { user, sha256, id, name, limits, policy, disabled } = json_input::body(call.request)?;
+    let org = &*call.org()?;
+    let import = KeyImport { org, user: &user, sha256: &sha256, id, name: &name, limits, policy, disabled };
+    let key = call.management().import_key(call.actor, import, call.now()).await?;
+    Ok(answer(&key).created(format!("keys/{}", key.id)))
+}
+
+pub(super) async fn find(call: &Call<'_>) -> Result<Answer, ApiError> {
+    let digests = input::digests(call.request)?;
+    let found = call.management().find_keys_by_digest(call.actor, &digests, call.now()).await?;
+    Ok(Answer::new(&json!({ "found": found })))
+}
+
+pub(super) async fn show(call: &Call<'_>) -> Result<Answer, ApiError> {
+    Ok(answer(&call.management().show_key(call.actor, call.key()?, call.now()).await?))
+}
+
+pub(super) async fn update(call: &Call<'_>) -> Result<Answer, ApiError> {
+    let key = call.key()?;
+    let update = json_input::body(call.request)?;
+    Ok(answer(&call.management().update_key(call.actor, key, update, call.now()).await?))
+}
+
+pub(super) async fn rotate(call: &Call<'_>) -> Result<Answer, ApiError> {
+    let key = call.key()?;
+    let RotationBody { overlap_seconds, expected_rotated, sha256 } = json_input::optional_body(call.request)?;
+    let overlap = overlap_seconds.map(|seconds| Duration::from_secs(seconds.0));
+    let rotation = Rotation::new(overlap).with_digest(sha256.as_deref())?;
+    let rotation = expected_rotated.map_or(rotation, |rotated| rotation.after(rotated));
+    Ok(with_secret(&call.management().rotate_key(call.actor, key, rotation, call.now()).await?))
+}
+
+pub(super) async fn revoke(call: &Call<'_>) -> Result<Answer, ApiError> {
+    Ok(answer(&call.management().revoke_key(call.actor, call.key()?, call.now()).await?))
+}
+
+pub(super) async fn disable(call: &Call<'_>) -> Result<Answer, ApiError> {
+    let key = call.key()?;
+    let DisableBody { leaked } = json_input::optional_body(call.request)?;
+    Ok(answer(&call.management().disable_key(call.actor, key, leaked, call.now()).await?))
+}
+
+pub(super) async fn enable(call: &Call<'_>) -> Result<Answer, ApiError> {
+    Ok(answer(&call.management().enable_key(call.actor, call.key()?, call.now()).await?))
+}
+
+pub(super) async fn explain(call: &Call<'_>) -> Result<Answer, ApiError> {
+    Ok(Answer::new(&call.management().explain_key(call.actor, call.key()?, call.now()).await?))
+}
+
+/// The owner of a new key.
+fn owner(call: &Call<'_>, given: Option<String>) -> Result<String, ApiError> {
+    let signed_in = || call.actor.signed_in().map(|user| user.user.id.to_string());
+    given.or_else(signed_in).ok_or_else(|| InputError::Body("missing field `user`".into()).into())
+}
+
+fn answer(key: &Key) -> Answer {
+    Answer::new(key).with_tag(key.etag)
+}
+
+/// A key with its secret, which is shown this once.
+fn with_secret(new: &NewKey) -> Answer {
+    Answer::new(new).with_tag(new.key.etag)
+}

@@ -1,0 +1,81 @@
+//! Web sessions and sign-in links: credentials of people, which no program makes or ends.
+
+use serde::Deserialize;
+use serde_json::json;
+
+use super::call::Call;
+use super::{Answer, ApiError};
+use crate::json_input;
+use crate::management::{Actor, Session, SignedInUser, User};
+use domain::page::Page;
+
+/// Body of the choice of an organization.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct OrgChoice {
+    /// Its id.
+    org: String,
+}
+
+pub(super) async fn list(call: &Call<'_>) -> Result<Answer, ApiError> {
+    let org = call.org_of_query();
+    let page = call.page()?;
+    Ok(Answer::new(&call.management().list_sessions(call.actor, org.as_deref(), false, &page, call.now()).await?))
+}
+
+pub(super) async fn end(call: &Call<'_>) -> Result<Answer, ApiError> {
+    Ok(Answer::new(&call.management().end_session(call.actor, call.session()?, call.now()).await?))
+}
+
+pub(super) async fn end_of_user(call: &Call<'_>) -> Result<Answer, ApiError> {
+    let items = call.management().end_sessions(call.actor, &call.org()?, &call.member()?, call.now()).await?;
+    Ok(Answer::new(&Page::<Session> { items, next: None }))
+}
+
+/// Ends all sessions of the person but this one.
+pub(super) async fn end_others(call: &Call<'_>) -> Result<Answer, ApiError> {
+    Ok(Answer::new(&json!({ "ended": call.management().end_other_sessions(signed_in(call)?, call.now()).await? })))
+}
+
+pub(super) async fn create_link(call: &Call<'_>) -> Result<Answer, ApiError> {
+    let link = call.management().create_link(call.actor, &call.org()?, &call.member()?, call.now()).await?;
+    Ok(Answer::new(&link))
+}
+
+/// The signed-in person: their session, role, and chosen and other organizations.
+pub(super) async fn show(call: &Call<'_>) -> Result<Answer, ApiError> {
+    of_session(call, signed_in(call)?).await
+}
+
+pub(super) async fn choose_org(call: &Call<'_>) -> Result<Answer, ApiError> {
+    let OrgChoice { org } = json_input::body(call.request)?;
+    let user = signed_in(call)?;
+    call.management().choose_org(user, &org, call.now()).await?;
+    // The user differs in each organization: their record there has other permissions.
+    let digest = call.request.session.ok().flatten().ok_or(ApiError::NoSession)?;
+    let user = call.management().authenticate_session(&digest, user.client.clone(), call.now()).await?;
+    of_session(call, &user.ok_or(ApiError::SessionEnded)?).await
+}
+
+pub(super) async fn sign_out(call: &Call<'_>) -> Result<Answer, ApiError> {
+    call.management().sign_out(signed_in(call)?, call.now()).await?;
+    Ok(Answer::signed_out())
+}
+
+async fn of_session(call: &Call<'_>, user: &SignedInUser) -> Result<Answer, ApiError> {
+    let management = call.management();
+    let actor = Actor::User(Box::new(user.clone()));
+    Ok(Answer::new(&json!({
+        "orgs": management.member_orgs(user).await?,
+        "org": management.show_org(&actor, &user.org.id.to_string(), call.now()).await?,
+        "session": Session::from(user.session.clone()),
+        // A service never signs in.
+        "user": User::new(user.user.clone(), None),
+        "role": if user.is_admin() { "admin" } else { "member" },
+    })))
+}
+
+/// The signed-in person, by whom alone the rows of a session are called.
+fn signed_in<'a>(call: &Call<'a>) -> Result<&'a SignedInUser, ApiError> {
+    call.actor.signed_in().ok_or(ApiError::NoSession)
+}

@@ -1,0 +1,60 @@
+//! Users of an organization: people and services.
+
+use serde::Deserialize;
+
+use super::call::Call;
+use super::{Answer, ApiError};
+use crate::json_input::{self, InputError};
+use crate::management::{User, UserKind};
+use domain::identity::Permission;
+
+/// Body of a creation.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct NewUser {
+    /// Email address of a person, name of a service.
+    email: String,
+    #[serde(default)]
+    kind: UserKind,
+    #[serde(default)]
+    permissions: Vec<Permission>,
+    /// Id or email address of the person who is responsible for a service.
+    responsible: Option<String>,
+}
+
+pub(super) async fn list(call: &Call<'_>) -> Result<Answer, ApiError> {
+    Ok(Answer::new(&call.management().list_users(call.actor, &call.org()?, &call.page()?, call.now()).await?))
+}
+
+pub(super) async fn create(call: &Call<'_>) -> Result<Answer, ApiError> {
+    let NewUser { email, kind, permissions, responsible } = json_input::body(call.request)?;
+    let (management, actor, org, now) = (call.management(), call.actor, &call.org()?, call.now());
+    let invalid = |what: &str| Err(InputError::Body(what.to_owned()).into());
+    let user = match (kind, responsible) {
+        (UserKind::Person, None) => management.create_user(actor, org, &email, permissions, now).await?,
+        (UserKind::Service, Some(person)) => {
+            management.create_service(actor, org, &email, &person, permissions, now).await?
+        }
+        (UserKind::Person, Some(_)) => return invalid("only a service has a responsible person"),
+        (UserKind::Service, None) => return invalid("a service needs a responsible person"),
+    };
+    Ok(answer(&user).created(format!("orgs/{}/users/{}", user.org, user.id)))
+}
+
+pub(super) async fn show(call: &Call<'_>) -> Result<Answer, ApiError> {
+    Ok(answer(&call.management().show_user(call.actor, &call.org()?, &call.member()?, call.now()).await?))
+}
+
+pub(super) async fn update(call: &Call<'_>) -> Result<Answer, ApiError> {
+    let update = json_input::body(call.request)?;
+    let (org, user) = (call.org()?, call.member()?);
+    Ok(answer(&call.management().update_user(call.actor, &org, &user, update, call.now()).await?))
+}
+
+pub(super) async fn remove(call: &Call<'_>) -> Result<Answer, ApiError> {
+    Ok(answer(&call.management().remove_user(call.actor, &call.org()?, &call.member()?, call.now()).await?))
+}
+
+fn answer(user: &User) -> Answer {
+    Answer::new(user).with_tag(user.etag)
+}
