@@ -5,12 +5,10 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use control::admin::Operation;
-use control::management::PolicyUpdate;
 use domain::clock;
 use domain::key::policy::Network;
 
-use crate::support::gateway::Key;
+use crate::support::gateway::{Key, OPERATOR};
 use crate::support::redis::Redis;
 use crate::support::{Client, Gateway, Random, Upstream, head};
 
@@ -22,8 +20,7 @@ routes: [{ name: write, path: /write, permission: 'queries:write' }, { name: res
 ";
 
 fn set(gateway: &Gateway, key: &Key, policy: &str) {
-    let policy: PolicyUpdate = serde_json::from_str(policy).unwrap();
-    gateway.perform(Operation::SetKey { key: key.id, policy: Box::new(policy) });
+    gateway.set_policy(key.id, serde_json::from_str(policy).unwrap());
 }
 
 /// Status of a request from a client, without what differs between any two responses.
@@ -43,7 +40,7 @@ fn refusal_by_a_policy_tells_a_thief_no_more_than_an_unknown_key() {
     let other = gateway.key();
     let past = clock::now().before(Duration::from_secs(1));
     set(&gateway, &expired, &format!(r#"{{"expires":"{past}"}}"#));
-    gateway.perform(Operation::DisableKey { key: disabled.id, leaked: false });
+    gateway.disable(&disabled);
     set(&gateway, &elsewhere, r#"{"networks":["10.0.0.0/8"]}"#);
     gateway.suspend_user(&suspended);
     // Of keyboards' own format, and of no record.
@@ -66,7 +63,7 @@ fn refusal_by_a_policy_tells_a_thief_no_more_than_an_unknown_key() {
     assert_eq!(outcome(&disabled), ["key_disabled"]);
     assert_eq!(outcome(&elsewhere), ["completed", "completed", "address_refused"]);
     assert_eq!(outcome(&suspended), ["user_suspended"]);
-    gateway.perform(Operation::EnableKey { key: disabled.id });
+    gateway.perform(async |to, now| to.enable_key(OPERATOR, disabled.id, now).await);
     assert_eq!(response(&gateway, &disabled.text, "192.0.2.1").0, 200);
 }
 

@@ -3,7 +3,6 @@
 use std::io::{Read as _, Write as _};
 use std::sync::{Arc, Condvar, Mutex};
 
-use control::admin::Operation;
 use domain::refusal::Refusal;
 use journal::audit::{Outcome, Record};
 
@@ -192,10 +191,10 @@ fn keys_that_are_known_and_refused_are_limited_like_unknown_ones() {
     let gateway = Gateway::with(&[upstream.address], limits);
     let good = gateway.key();
     let [disabled, revoked, elsewhere, suspended] = [(); 4].map(|()| gateway.key());
-    gateway.perform(Operation::DisableKey { key: disabled.id, leaked: false });
+    gateway.disable(&disabled);
     gateway.revoke(&revoked);
     let networks = serde_json::from_value(serde_json::json!({ "networks": ["10.0.0.0/8"] })).unwrap();
-    gateway.perform(Operation::SetKey { key: elsewhere.id, policy: Box::new(networks) });
+    gateway.set_policy(elsewhere.id, networks);
     gateway.suspend_user(&suspended);
     let unknown = format!("legacy-{}", good.text);
     let keys = [&unknown, &disabled.text, &revoked.text, &elsewhere.text, &suspended.text];

@@ -4,9 +4,9 @@
 use std::fs;
 use std::path::Path;
 
-use control::admin::Operation;
 use journal::audit::{Filter, Outcome, Reader};
 
+use crate::support::gateway::OPERATOR;
 use crate::support::redis::Redis;
 use crate::support::{Client, Gateway, Key, Response, Setup, Upstream, eventually};
 
@@ -34,8 +34,10 @@ fn assert_unavailable(gateway: &Gateway, key: &Key) {
     assert!(response.header("retry-after").is_some());
 }
 
-fn create_org(name: &str) -> Operation {
-    Operation::CreateOrg { name: name.into() }
+/// Asserts that nothing can be changed.
+fn assert_unchangeable(gateway: &Gateway) {
+    let refused = gateway.refused(async |to, now| to.create_org(OPERATOR, "into the void", now).await);
+    assert_eq!(refused, "state_unavailable");
 }
 
 #[test]
@@ -48,7 +50,7 @@ fn emptied_redis_is_refused_by_every_gateway_until_it_is_accepted() {
     for gateway in &gateways {
         // From the first request on, although the gateway may not have looked yet.
         assert_unavailable(gateway, &key);
-        assert_eq!(gateway.refused(create_org("into the void")), "state_unavailable");
+        assert_unchangeable(gateway);
         eventually("it is not ready, and names the cause", || ready(gateway).contains("state_lost"));
         assert_eq!(gateway.metric("keygate_ready{check=\"state_lost\"}"), 0.0);
         assert!(gateway.metric("keygate_state_errors_total{kind=\"lost\"}") >= 1.0);
@@ -58,12 +60,12 @@ fn emptied_redis_is_refused_by_every_gateway_until_it_is_accepted() {
     let started = Setup::with_state(upstream.address, &state, "").keygate(&["serve"]);
     assert_eq!(started.status.code(), Some(STATE_LOST), "{started:?}");
 
-    gateways[1].perform(Operation::AcceptState);
+    gateways[1].perform(async |to, now| to.accept_state(OPERATOR, now).await);
     for gateway in &gateways {
         eventually("it serves the accepted state", || ready(gateway).starts_with("200"));
         assert_eq!(get(gateway, &key).status, 401, "the accepted state has no keys");
     }
-    gateways[0].perform(create_org("in the accepted state"));
+    gateways[0].create_org("in the accepted state");
     let reader = Reader::open(&gateways[1].dir.path().join("audit")).unwrap();
     let records = reader.list(&Filter::default(), 100, None).unwrap().records;
     let accepted = records.iter().find(|record| record.action == "state.accept").unwrap();
@@ -167,12 +169,12 @@ fn removed_state_file_is_noticed_and_nothing_is_acknowledged_into_it() {
     assert_eq!(get(&gateway, &key).status, 200);
     let (file, aside) = (gateway.dir.path().join("state.db"), gateway.dir.path().join("aside.db"));
     fs::rename(&file, &aside).unwrap();
-    assert_eq!(gateway.refused(create_org("into the void")), "state_unavailable");
+    assert_unchangeable(&gateway);
     eventually("it is not ready", || ready(&gateway).contains("state_lost"));
     assert_unavailable(&gateway, &key);
     fs::rename(&aside, &file).unwrap();
     eventually("it is back", || get(&gateway, &key).status == 200);
-    gateway.perform(create_org("in the state"));
+    gateway.create_org("in the state");
 }
 
 #[test]

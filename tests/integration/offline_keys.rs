@@ -6,9 +6,9 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use control::admin::{Operation, Reply};
 use control::management::{
-    ErrorKind, KeyQuery, KeyStatus, Management, ManagementError, NewKey, NewKeyRequest, Org, PolicyUpdate, PutKey,
+    ErrorKind, GivenSecret, KeyStatus, Management, ManagementError, NewKey, NewKeyRequest, Org, PolicyUpdate, PutKey,
+    Rotation, SecretSource,
 };
 use domain::clock;
 use domain::key::{KeyDigest, KeyId, OrgTag, PlainKey};
@@ -45,18 +45,14 @@ impl Office {
 
     fn new(gateway: Gateway, redis: Option<Redis>, upstream: Upstream) -> Self {
         for name in ["acme", "globex"] {
-            gateway.perform(Operation::CreateOrg { name: name.into() });
-            let permissions = Vec::new();
-            gateway.perform(Operation::CreateUser { org: name.into(), email: ADA.into(), permissions });
+            gateway.create_org(name);
+            gateway.create_user(name, ADA, &[]);
         }
         Self { gateway, redis, upstream }
     }
 
     fn org(&self, name: &str) -> Org {
-        let Reply::Org { org } = self.gateway.perform(Operation::ShowOrg { org: name.into() }) else {
-            panic!("no org")
-        };
-        org
+        self.gateway.perform(async |to, now| to.show_org(OPERATOR, name, now).await)
     }
 
     /// A key that is made offline for an organization.
@@ -65,8 +61,23 @@ impl Office {
     }
 
     fn create(&self, key: &PlainKey) -> NewKey {
-        let Reply::NewKey(new) = self.gateway.perform(create("acme", key)) else { panic!("not a key") };
-        new
+        self.try_create("acme", key.id(), key).unwrap()
+    }
+
+    /// Creates a key with this id and this secret.
+    fn try_create(&self, org: &str, id: KeyId, secret: &PlainKey) -> Result<NewKey, ManagementError> {
+        self.gateway.try_perform(async |to, now| {
+            let given = GivenSecret::new(id, &secret.digest().to_hex())?;
+            to.create_key(OPERATOR, org, deploy(), SecretSource::Given(given), now).await
+        })
+    }
+
+    /// Gives a key this secret.
+    fn rotate(&self, key: KeyId, overlap: Option<Duration>, secret: &PlainKey) -> Result<NewKey, ManagementError> {
+        self.gateway.try_perform(async |to, now| {
+            let rotation = Rotation::new(overlap).with_digest(Some(&secret.digest().to_hex()))?;
+            to.rotate_key(OPERATOR, key, rotation, now).await
+        })
     }
 
     /// Puts a key into acme, with its id or without.
@@ -80,9 +91,7 @@ impl Office {
 
     /// Ids of the keys of acme.
     fn keys(&self) -> Vec<KeyId> {
-        let list = self.gateway.perform(Operation::query_keys("acme".into(), KeyQuery::default()));
-        let Reply::Keys(page) = list else { panic!("no keys") };
-        page.items.iter().map(|key| key.id).collect()
+        self.gateway.list_keys("acme").iter().map(|key| key.id).collect()
     }
 
     /// The files in which the gateway and its Redis keep what they know.
@@ -105,19 +114,9 @@ fn offline_key(tag: OrgTag) -> PlainKey {
     PlainKey::generate(KeyId::generate(tag).unwrap()).unwrap()
 }
 
-fn create(org: &str, key: &PlainKey) -> Operation {
-    Operation::CreateKey {
-        org: org.into(),
-        user: ADA.into(),
-        name: "deploy".into(),
-        policy: Box::default(),
-        id: Some(key.id()),
-        sha256: Some(key.digest().to_hex()),
-    }
-}
-
-fn rotate(key: KeyId, secret: &PlainKey) -> Operation {
-    Operation::RotateKey { key, overlap: None, sha256: Some(secret.digest().to_hex()) }
+/// A key of Ada.
+fn deploy() -> NewKeyRequest<'static> {
+    NewKeyRequest { user: ADA, name: "deploy", policy: PolicyUpdate::default() }
 }
 
 /// Puts a key, at a time of its own for each number.
@@ -128,9 +127,8 @@ async fn put_at(
     id: Option<KeyId>,
     number: usize,
 ) -> Result<PutKey, ManagementError> {
-    let request = NewKeyRequest { user: ADA, name: "deploy", policy: PolicyUpdate::default() };
     let now = clock::now().after(Duration::from_micros(number as u64));
-    management.put_key_by_digest(OPERATOR, org, &digest.to_hex(), id, request, now).await
+    management.put_key_by_digest(OPERATOR, org, &digest.to_hex(), id, deploy(), now).await
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {
@@ -152,7 +150,7 @@ fn key_made_offline_is_admitted_and_its_secret_is_kept_nowhere() {
         assert!(created.api_key.is_none() && created.key.id == key.id() && !created.key.imported, "{created:?}");
         assert_eq!(office.status(&key), 200);
         let next = PlainKey::generate(key.id()).unwrap();
-        let Reply::NewKey(rotated) = office.gateway.perform(rotate(key.id(), &next)) else { panic!("not a key") };
+        let rotated = office.rotate(key.id(), None, &next).unwrap();
         assert_eq!((rotated.key.id, office.status(&key), office.status(&next)), (key.id(), 401, 200));
         let put = office.offline_key("acme");
         assert!(office.put("acme", &put, Some(put.id())).unwrap().created);
@@ -181,29 +179,20 @@ fn wrong_id_or_taken_digest_is_refused_and_tells_nothing_of_others() {
         let key = office.offline_key("acme");
         office.create(&key);
         let foreign = office.offline_key("globex");
-        let refusal = |operation| {
-            let error = office.gateway.operator().try_perform(operation).unwrap_err();
-            (error.kind().status().as_u16(), error.code(), error.to_string())
-        };
-        let code = |operation| {
-            let (status, code, _) = refusal(operation);
-            (status, code)
-        };
-        assert_eq!(code(create("acme", &foreign)), (422, "key_id_of_another_org"));
+        let code = |error: &ManagementError| (error.kind().status().as_u16(), error.code());
+        let refused = office.try_create("acme", foreign.id(), &foreign).unwrap_err();
+        assert_eq!(code(&refused), (422, "key_id_of_another_org"));
         let same_id = PlainKey::generate(key.id()).unwrap();
-        assert_eq!(code(create("acme", &same_id)), (409, "key_id_taken"));
+        let refused = office.try_create("acme", key.id(), &same_id).unwrap_err();
+        assert_eq!(code(&refused), (409, "key_id_taken"));
         // A digest of another organization is not named, one of the same is.
-        office.gateway.perform(create("globex", &foreign));
-        let with = |org: &str, key: &PlainKey, other: &PlainKey| {
-            let Operation::CreateKey { user, name, policy, id, .. } = create(org, key) else { unreachable!() };
-            let sha256 = Some(other.digest().to_hex());
-            Operation::CreateKey { org: org.into(), user, name, policy, id, sha256 }
-        };
+        office.try_create("globex", foreign.id(), &foreign).unwrap();
         let own = office.offline_key("acme");
         for (taken, named) in [(&key, true), (&foreign, false)] {
-            for operation in [with("acme", &own, taken), rotate(key.id(), taken)] {
-                let (status, code, text) = refusal(operation);
-                assert_eq!((status, code), (409, "digest_taken"));
+            for refused in [office.try_create("acme", own.id(), taken), office.rotate(key.id(), None, taken)] {
+                let refused = refused.unwrap_err();
+                assert_eq!(code(&refused), (409, "digest_taken"));
+                let text = refused.to_string();
                 let ids = [key.id(), foreign.id()].map(|id| text.contains(id.as_str()));
                 assert_eq!(ids, [named, false], "{text}");
             }
@@ -211,11 +200,9 @@ fn wrong_id_or_taken_digest_is_refused_and_tells_nothing_of_others() {
         // Refused requests have taken nothing.
         office.create(&own);
         assert_eq!((office.status(&own), office.status(&key)), (200, 200));
-        let documented = Operation::RotateKey { key: key.id(), overlap: None, sha256: Some("0".repeat(64)) };
-        assert_eq!(code(documented), (400, "invalid_digest"));
-        let Operation::CreateKey { org, user, name, policy, id, .. } = create("acme", &own) else { unreachable!() };
-        let half = Operation::CreateKey { org, user, name, policy, id, sha256: None };
-        assert_eq!(code(half), (400, "invalid_digest"));
+        let documented = Rotation::new(None).with_digest(Some(&"0".repeat(64))).unwrap_err();
+        let half = SecretSource::from_operands(Some(own.id()), None).unwrap_err();
+        assert_eq!([&documented, &half].map(code), [(400, "invalid_digest"); 2]);
     }
 }
 
@@ -241,15 +228,14 @@ fn key_is_put_once_and_found_again_as_it_is() {
         // A secret that was replaced is not said to be there, one that is valid for a while is.
         let next = PlainKey::generate(key.id()).unwrap();
         let overlap = Some(Duration::from_secs(3600));
-        let sha256 = Some(next.digest().to_hex());
-        office.gateway.perform(Operation::RotateKey { key: key.id(), overlap, sha256 });
+        office.rotate(key.id(), overlap, &next).unwrap();
         assert_eq!(office.put("acme", &key, None).unwrap().key.id, key.id());
         let last = PlainKey::generate(key.id()).unwrap();
-        office.gateway.perform(rotate(key.id(), &last));
+        office.rotate(key.id(), None, &last).unwrap();
         assert_eq!(code(office.put("acme", &key, None)), "digest_taken");
         assert_eq!(code(office.put("acme", &next, None)), "digest_taken");
         assert!(!office.put("acme", &last, None).unwrap().created);
-        office.gateway.perform(Operation::RevokeKey { key: key.id() });
+        office.gateway.revoke_key(key.id());
         let revoked = office.put("acme", &last, None).unwrap();
         assert_eq!((revoked.created, revoked.key.status), (false, KeyStatus::Revoked), "it does not come back");
     }

@@ -6,14 +6,13 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use control::admin::{Operation, Reply};
-use control::management::{ActivityReport, LimitUpdate};
+use control::management::LimitUpdate;
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http2::SendRequest;
 use journal::audit::{Outcome, Record};
 
-use crate::support::gateway::Key;
+use crate::support::gateway::{Key, OPERATOR};
 use crate::support::redis::Redis;
 use crate::support::{Client, Gateway, Upstream, eventually, head, lenient, over_http2, until};
 
@@ -53,7 +52,7 @@ fn counted(entries: &[(&str, u64)]) -> HashMap<String, u64> {
 
 fn raise_limit(gateway: &Gateway, key: &Key) {
     let limits = LimitUpdate { requests: Some(1_000_000), per: Some(Duration::from_secs(1)), burst: Some(1_000_000) };
-    gateway.perform(Operation::LimitKey { key: key.id, limits: Some(limits) });
+    gateway.perform(async |to, now| to.limit_key(OPERATOR, key.id, Some(limits), now).await);
 }
 
 /// The journal, the activity and the metrics agree with the clients' own counts.
@@ -79,12 +78,9 @@ fn loops_of_refusals_are_counted_exactly_everywhere() {
     let count_of = |key: &Key, outcome: &str| uses(&gateway.records(), key, outcome);
     for (key, outcome) in [(&exhausted, "rate_limited"), (&revoked, "revoked"), (&forbidden, "forbidden")] {
         eventually("the last second is recorded", || count_of(key, outcome) == 1500);
-        let Reply::Activity(ActivityReport { keys, .. }) =
-            gateway.perform(Operation::Activity { org: key.org.to_string(), keys: vec![key.id] })
-        else {
-            panic!("not an activity")
-        };
-        assert_eq!(keys[&key.id].hours.iter().map(|hour| hour.refusals).sum::<u64>(), 1500);
+        let org = key.org.to_string();
+        let activity = gateway.perform(async |to, now| to.key_activity(OPERATOR, &org, vec![key.id], now).await).keys;
+        assert_eq!(activity[&key.id].hours.iter().map(|hour| hour.refusals).sum::<u64>(), 1500);
     }
     let records = gateway.records();
     assert_eq!((uses(&records, &good, "completed"), uses(&records, &exhausted, "completed")), (200, 1));
@@ -180,7 +176,7 @@ fn verdict_ends_when_the_next_token_has_come() {
     let gateway = over(&redis, &upstream);
     let key = gateway.key();
     let limits = LimitUpdate { requests: Some(20), per: Some(Duration::from_secs(1)), burst: Some(1) };
-    gateway.perform(Operation::LimitKey { key: key.id, limits: Some(limits) });
+    gateway.perform(async |to, now| to.limit_key(OPERATOR, key.id, Some(limits), now).await);
     let begun = Instant::now();
     let (codes, _) = hammer(gateway.address, "/", &key.text, 2000);
     let tokens = begun.elapsed().as_secs_f64() * 20.0;
@@ -212,7 +208,8 @@ fn change_that_admits_a_refused_key_ends_its_verdict() {
         }
         raise_limit(changed_by, &exhausted);
         changed_by.permit(&forbidden, &["admin:all"]);
-        changed_by.perform(Operation::ResumeOrg { org: suspended.org.to_string() });
+        let org = suspended.org.to_string();
+        changed_by.perform(async |to, now| to.resume_org(OPERATOR, &org, now).await);
         let changed = Instant::now();
         for (path, key, _) in &cases[..3] {
             if std::ptr::eq(changed_by, &one) {

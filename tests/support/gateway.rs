@@ -1,20 +1,25 @@
 //! A gateway in the process of the test, with its own directory and ports.
 
+use std::fmt::{Debug, Display};
 use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::admin::{self, Operation, Reply};
-use control::management::{Actor, Management, ManagementError, NewKey, UnixUser};
+use control::management::{
+    self, Actor, KeyQuery, Management, ManagementError, NewKey, NewKeyRequest, Org, PolicyUpdate, Rotation,
+    SecretSource, UnixUser, User,
+};
 use domain::clock::{self, Micros};
-use domain::identity::{OrgId, UserId};
+use domain::identity::{OrgId, Permission, SessionId, UserId};
 use domain::key::KeyId;
+use domain::page::{PageLimit, PageQuery};
 use journal::audit::{Filter, Reader};
 use journal::audit::{Outcome, Record, RecordKind};
 use keygate::app::App;
 use keygate::config::Config;
 use tempfile::TempDir;
+use url::Url;
 
 use super::{Client, Upstream, eventually, until};
 
@@ -36,18 +41,30 @@ pub struct Key {
     pub user: UserId,
 }
 
-/// Performs operations at a gateway, from any thread.
+/// Management of a gateway, from any thread.
 #[derive(Clone)]
 pub struct Operator(Arc<Management>);
 
+impl Key {
+    /// A key that was created or rotated here, with a secret that was generated.
+    fn of(new: NewKey) -> Self {
+        let NewKey { api_key, key, .. } = new;
+        Self { text: api_key.unwrap().expose().to_owned(), id: key.id, org: key.org, user: key.user }
+    }
+}
+
 impl Operator {
-    pub fn perform(&self, operation: Operation) -> Reply {
-        self.try_perform(operation).unwrap()
+    /// Calls a function of management, which must succeed.
+    pub fn perform<T>(&self, work: impl AsyncFnOnce(&Management, Micros) -> Result<T, ManagementError>) -> T {
+        self.try_perform(work).unwrap()
     }
 
     /// The same, which may fail.
-    pub fn try_perform(&self, operation: Operation) -> Result<Reply, ManagementError> {
-        block_on(admin::perform(&self.0, OPERATOR, operation, clock::now()))
+    pub fn try_perform<T>(
+        &self,
+        work: impl AsyncFnOnce(&Management, Micros) -> Result<T, ManagementError>,
+    ) -> Result<T, ManagementError> {
+        block_on(work(&self.0, clock::now()))
     }
 }
 
@@ -76,25 +93,57 @@ impl Gateway {
         &self.app.as_ref().expect("the gateway runs").management
     }
 
-    /// Performs operations, on any thread.
+    /// Management of the gateway, for any thread.
     pub fn operator(&self) -> Operator {
         Operator(Arc::clone(&self.app.as_ref().expect("the gateway runs").management))
     }
 
-    pub fn perform(&self, operation: Operation) -> Reply {
-        self.perform_at(operation, clock::now())
+    /// Calls a function of management, which must succeed.
+    pub fn perform<T>(&self, work: impl AsyncFnOnce(&Management, Micros) -> Result<T, ManagementError>) -> T {
+        self.perform_at(clock::now(), work)
     }
 
     /// The same at another time.
-    pub fn perform_at(&self, operation: Operation, now: Micros) -> Reply {
-        let management = &self.app.as_ref().expect("the gateway runs").management;
-        block_on(admin::perform(management, OPERATOR, operation, now)).unwrap()
+    pub fn perform_at<T>(
+        &self,
+        now: Micros,
+        work: impl AsyncFnOnce(&Management, Micros) -> Result<T, ManagementError>,
+    ) -> T {
+        block_on(work(self.management(), now)).unwrap()
     }
 
-    /// The code of the error that an operation ends with.
-    pub fn refused(&self, operation: Operation) -> &'static str {
-        let management = &self.app.as_ref().expect("the gateway runs").management;
-        block_on(admin::perform(management, OPERATOR, operation, clock::now())).unwrap_err().code()
+    /// The same now, which may fail.
+    pub fn try_perform<T>(
+        &self,
+        work: impl AsyncFnOnce(&Management, Micros) -> Result<T, ManagementError>,
+    ) -> Result<T, ManagementError> {
+        block_on(work(self.management(), clock::now()))
+    }
+
+    /// The code of the error that a function of management ends with.
+    pub fn refused<T: Debug>(
+        &self,
+        work: impl AsyncFnOnce(&Management, Micros) -> Result<T, ManagementError>,
+    ) -> &'static str {
+        self.try_perform(work).unwrap_err().code()
+    }
+
+    pub fn create_org(&self, name: &str) -> Org {
+        self.perform(async |to, now| to.create_org(OPERATOR, name, now).await)
+    }
+
+    /// Creates a user of an organization, which is given by its id or name.
+    pub fn create_user(&self, org: impl Display, email: &str, permissions: &[&str]) -> User {
+        let (org, permissions) = (org.to_string(), parse_permissions(permissions));
+        self.perform(async |to, now| to.create_user(OPERATOR, &org, email, permissions, now).await)
+    }
+
+    /// Creates a key of a user, who is given by id or email address.
+    pub fn create_key(&self, org: impl Display, user: impl Display, name: &str) -> Key {
+        let (org, user) = (org.to_string(), user.to_string());
+        let request = NewKeyRequest { user: &user, name, policy: PolicyUpdate::default() };
+        let source = SecretSource::Generated;
+        Key::of(self.perform(async |to, now| to.create_key(OPERATOR, &org, request, source, now).await))
     }
 
     /// Creates an organization, a user without permissions, and a key of this user.
@@ -103,76 +152,104 @@ impl Gateway {
     }
 
     pub fn key_with(&self, permissions: &[&str]) -> Key {
-        let name = format!("org-{}", uuid::Uuid::new_v4());
-        let Reply::Org { org } = self.perform(Operation::CreateOrg { name }) else { panic!("not an org") };
-        let user = Operation::CreateUser {
-            org: org.id.to_string(),
-            email: "user@example.com".into(),
-            permissions: permissions.iter().map(|permission| permission.parse().unwrap()).collect(),
-        };
-        let Reply::User { user } = self.perform(user) else { panic!("not a user") };
-        self.key_of(org.id, user.id)
+        let org = self.create_org(&format!("org-{}", uuid::Uuid::new_v4()));
+        let user = self.create_user(org.id, "user@example.com", permissions);
+        self.create_key(org.id, user.id, "test")
     }
 
     /// Creates another key of the same user.
     pub fn another_key(&self, key: &Key) -> Key {
-        self.key_of(key.org, key.user)
+        self.create_key(key.org, key.user, "test")
     }
 
-    fn key_of(&self, org: OrgId, user: UserId) -> Key {
-        let create = Operation::CreateKey {
-            org: org.to_string(),
-            user: user.to_string(),
-            name: "test".into(),
-            policy: Box::default(),
-            id: None,
-            sha256: None,
-        };
-        let Reply::NewKey(NewKey { api_key, key, .. }) = self.perform(create) else { panic!("not a key") };
-        Key { text: api_key.unwrap().expose().to_owned(), id: key.id, org, user }
+    /// The keys of an organization, a hundred at most.
+    pub fn list_keys(&self, org: &str) -> Vec<management::Key> {
+        let page = PageQuery::first(PageLimit::MAX);
+        self.perform(async |to, now| to.list_keys(OPERATOR, org, &KeyQuery::default(), &page, now).await).items
     }
 
     pub fn revoke(&self, key: &Key) {
-        self.perform(Operation::RevokeKey { key: key.id });
+        self.revoke_key(key.id);
+    }
+
+    pub fn revoke_key(&self, id: KeyId) {
+        self.perform(async |to, now| to.revoke_key(OPERATOR, id, now).await);
+    }
+
+    pub fn disable(&self, key: &Key) {
+        self.perform(async |to, now| to.disable_key(OPERATOR, key.id, false, now).await);
+    }
+
+    pub fn set_policy(&self, key: KeyId, policy: PolicyUpdate) {
+        self.perform(async |to, now| to.set_key(OPERATOR, key, policy, now).await);
     }
 
     pub fn rotate(&self, key: &Key, overlap: Option<Duration>) -> Key {
-        let Reply::NewKey(NewKey { api_key, key: shown, .. }) =
-            self.perform(Operation::RotateKey { key: key.id, overlap, sha256: None })
-        else {
-            panic!("not a key")
-        };
-        Key { text: api_key.unwrap().expose().to_owned(), id: shown.id, org: key.org, user: key.user }
+        let rotation = Rotation::new(overlap);
+        Key::of(self.perform(async |to, now| to.rotate_key(OPERATOR, key.id, rotation, now).await))
     }
 
     pub fn permit(&self, key: &Key, permissions: &[&str]) {
-        let permissions = permissions.iter().map(|permission| permission.parse().unwrap()).collect();
-        let (org, user) = (key.org.to_string(), key.user.to_string());
-        self.perform(Operation::PermitUser { org, user, permissions });
+        self.permit_user_of(key.org, key.user, permissions);
     }
 
+    /// Suspends the key's organization.
     pub fn suspend(&self, key: &Key) {
-        self.perform(Operation::SuspendOrg { org: key.org.to_string() });
+        self.perform(async |to, now| to.suspend_org(OPERATOR, &key.org.to_string(), now).await);
+    }
+
+    /// Limits the requests in flight of the key's organization.
+    pub fn limit_org(&self, key: &Key, concurrent: u32) {
+        let org = key.org.to_string();
+        self.perform(async |to, now| to.limit_org(OPERATOR, &org, Some(concurrent), now).await);
     }
 
     pub fn suspend_user(&self, key: &Key) {
-        self.perform(Operation::SuspendUser { org: key.org.to_string(), user: key.user.to_string() });
+        self.suspend_user_of(key.org, key.user);
     }
 
     pub fn resume_user(&self, key: &Key) {
-        self.perform(Operation::ResumeUser { org: key.org.to_string(), user: key.user.to_string() });
+        self.resume_user_of(key.org, key.user);
     }
 
     pub fn remove_user(&self, key: &Key) {
-        self.perform(Operation::RemoveUser { org: key.org.to_string(), user: key.user.to_string() });
+        self.remove_user_of(key.org, key.user);
+    }
+
+    pub fn permit_user_of(&self, org: impl Display, user: impl Display, permissions: &[&str]) -> User {
+        let (org, user, permissions) = (org.to_string(), user.to_string(), parse_permissions(permissions));
+        self.perform(async |to, now| to.permit_user(OPERATOR, &org, &user, permissions, now).await)
+    }
+
+    pub fn suspend_user_of(&self, org: impl Display, user: impl Display) -> User {
+        let (org, user) = (org.to_string(), user.to_string());
+        self.perform(async |to, now| to.suspend_user(OPERATOR, &org, &user, now).await)
+    }
+
+    pub fn resume_user_of(&self, org: impl Display, user: impl Display) -> User {
+        let (org, user) = (org.to_string(), user.to_string());
+        self.perform(async |to, now| to.resume_user(OPERATOR, &org, &user, now).await)
+    }
+
+    pub fn remove_user_of(&self, org: impl Display, user: impl Display) -> User {
+        let (org, user) = (org.to_string(), user.to_string());
+        self.perform(async |to, now| to.remove_user(OPERATOR, &org, &user, now).await)
+    }
+
+    /// The address of a new sign-in link.
+    pub fn create_link(&self, org: impl Display, user: impl Display) -> Url {
+        let (org, user) = (org.to_string(), user.to_string());
+        let link = self.perform(async |to, now| to.create_link(OPERATOR, &org, &user, now).await);
+        link.url.expose().parse().unwrap()
+    }
+
+    pub fn end_session(&self, id: SessionId) {
+        self.perform(async |to, now| to.end_session(OPERATOR, id, now).await);
     }
 
     /// Requests in flight of the key's organization.
     pub fn explain_in_flight(&self, key: &Key) -> u32 {
-        let Reply::Explanation { explanation } = self.perform(Operation::Explain { key: key.id }) else {
-            panic!("not an explanation")
-        };
-        explanation.standing.in_flight
+        self.perform(async |to, now| to.explain_key(OPERATOR, key.id, now).await).standing.in_flight
     }
 
     /// Changes the configuration file and reloads it.
@@ -190,11 +267,7 @@ impl Gateway {
 
     /// Number of uses of a key, as management shows it; none when the state is unavailable.
     pub fn uses(&self, key: &Key) -> Option<u64> {
-        let management = &self.app.as_ref().expect("the gateway runs").management;
-        match block_on(admin::perform(management, OPERATOR, Operation::ShowKey { key: key.id }, clock::now())) {
-            Ok(Reply::Key { key }) => Some(key.uses),
-            _ => None,
-        }
+        self.try_perform(async |to, now| to.show_key(OPERATOR, key.id, now).await).ok().map(|key| key.uses)
     }
 
     /// The audit records of all requests, newest first, once all of them have ended.
@@ -244,6 +317,11 @@ impl Drop for Gateway {
             app.stop();
         }
     }
+}
+
+/// Permissions by their names.
+pub fn parse_permissions(names: &[&str]) -> Vec<Permission> {
+    names.iter().map(|name| name.parse().unwrap()).collect()
 }
 
 /// A metric of the gateway with this admin listener. Some are there only when what they count has happened once,

@@ -3,12 +3,12 @@
 use std::process::Command;
 use std::time::Instant;
 
-use control::admin::{Operation, Reply};
-use control::management::UsePage;
-use domain::page::PageLimit;
+use control::management::{UseFilter, UsePage};
+use domain::page::{PageLimit, PageQuery};
 use journal::audit::{Outcome, ViewScope};
 use serde_json::Value;
 
+use crate::support::gateway::OPERATOR;
 use crate::support::redis::Redis;
 use crate::support::{Client, Gateway, Key, Postgresql, Upstream, eventually, until};
 
@@ -27,9 +27,8 @@ fn gateway(name: &str, redis: &Redis, server: &Postgresql, upstream: &Upstream) 
 
 /// Signs the key's user in at a gateway; returns the value of the `Cookie` field.
 fn sign_in(gateway: &Gateway, key: &Key) -> String {
-    let link = Operation::LinkSession { org: key.org.to_string(), user: key.user.to_string() };
-    let Reply::Link { link } = gateway.perform(link) else { panic!("a link") };
-    let path = link.url.expose().strip_prefix(ORIGIN).unwrap();
+    let link = gateway.create_link(key.org, key.user);
+    let path = link.as_str().strip_prefix(ORIGIN).unwrap();
     let taken = Client::connect(gateway.address).request("POST", path, "", &[OWN], b"");
     taken.header("set-cookie").unwrap().split(';').next().unwrap().to_owned()
 }
@@ -84,14 +83,15 @@ fn uses_at_one_gateway_are_shown_by_the_other_also_when_its_disk_is_lost() {
     println!("shown by the other gateway's `audit list` after {:?}", used.elapsed());
     let listed = audit_list(&other, &options);
     assert_eq!(listed["view"]["scope"], "fleet");
-    let list = Operation::ListUses { key: key.id, filter: Default::default(), cursor: None, limit: PageLimit::of(1) };
-    let Reply::Uses(UsePage { page: first, gateway, view }) = other.perform(list) else { panic!("uses") };
+    let list = |gateway: &Gateway, cursor| {
+        let page = PageQuery { cursor, limit: PageLimit::of(1) };
+        gateway.perform(async |to, now| to.list_uses(OPERATOR, key.id, UseFilter::default(), &page, now).await)
+    };
+    let UsePage { page: first, gateway, view } = list(&other, None);
     assert_eq!((gateway.as_str(), view.unwrap().scope), ("gateway-b", ViewScope::Fleet));
     assert_eq!((first.items[0].path.as_str(), first.items[0].outcome), ("/y", Outcome::Completed));
     // The cursor of one gateway is valid at the other.
-    let list =
-        |cursor| Operation::ListUses { key: key.id, filter: Default::default(), cursor, limit: PageLimit::of(1) };
-    let Reply::Uses(UsePage { page: second, .. }) = one.perform(list(first.next)) else { panic!("uses") };
+    let second = list(&one, first.next).page;
     assert_eq!(second.items[0].path, "/x");
     // A use at the other gateway is there at once, shipped or not.
     assert_eq!(Client::connect(other.address).get("/z", &key.text).status, 200);
@@ -130,8 +130,8 @@ fn usage_counts_the_uses_of_all_gateways_by_name() {
     let gateways: Vec<&Value> = usage["view"]["gateways"].as_array().unwrap().iter().map(|it| &it["gateway"]).collect();
     assert_eq!(gateways, ["gateway-a", "gateway-b"]);
     let item = usage["items"].as_array().unwrap().iter().find(|item| item["key_id"] == key.id.to_string()).unwrap();
-    let Reply::Key { key: shown } = one.perform(Operation::ShowKey { key: key.id }) else { panic!("a key") };
-    let Reply::Org { org } = one.perform(Operation::ShowOrg { org: key.org.to_string() }) else { panic!("an org") };
+    let shown = one.perform(async |to, now| to.show_key(OPERATOR, key.id, now).await);
+    let org = one.perform(async |to, now| to.show_org(OPERATOR, &key.org.to_string(), now).await);
     assert_eq!(
         (&item["org"], &item["key"], &item["user"]),
         (&org.name.into(), &shown.name.into(), &shown.email.into())

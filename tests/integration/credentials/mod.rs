@@ -8,10 +8,11 @@ mod configuration;
 mod redaction;
 mod converted;
 
-use control::admin::{Operation, Reply};
+use control::management::{KeyImport, PolicyUpdate};
 use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 
+use crate::support::gateway::OPERATOR;
 use crate::support::{Gateway, Key, Upstream};
 
 /// Two fields for keys, and more requests than any test makes.
@@ -47,16 +48,8 @@ fn assert_unseen(upstream: &Upstream, secret: &str) {
 
 /// Another key of the same user, as an older system made it: only its digest is imported.
 fn import(gateway: &Gateway, key: &Key, text: &str) {
-    let import = Operation::ImportKey {
-        org: key.org.to_string(),
-        user: key.user.to_string(),
-        sha256: HEXLOWER.encode(&Sha256::digest(text)),
-        id: None,
-        name: "imported".into(),
-        limits: None,
-        policy: Box::default(),
-        disabled: false,
-    };
-    let imported = gateway.perform(import);
-    assert!(matches!(imported, Reply::Key { .. }), "{imported:?}");
+    let (org, user, sha256) = (&key.org.to_string(), &key.user.to_string(), &HEXLOWER.encode(&Sha256::digest(text)));
+    let (name, policy) = ("imported", PolicyUpdate::default());
+    let import = KeyImport { org, user, sha256, id: None, name, limits: None, policy, disabled: false };
+    gateway.perform(async |to, now| to.import_key(OPERATOR, import, now).await);
 }

@@ -1,6 +1,5 @@
 //! The changes of an organization, as its administrators and members see them.
 
-use control::admin::Operation;
 use serde_json::{Value, json};
 
 use super::fixture::{AGENT, SessionUser, Setup};
@@ -27,7 +26,7 @@ fn admins_see_changes_of_their_organization_and_members_those_of_their_own() {
     let (ada, bob) = (setup.admin(), setup.member());
     let (_, id) = bob.key("laptop");
     ada.send("POST", &format!("/keys/{id}/rotate"), None);
-    setup.gateway.perform(Operation::RevokeKey { key: id.parse().unwrap() });
+    setup.gateway.revoke_key(id.parse().unwrap());
     let other = setup.other_org("other");
     setup.user_of(other, "eve@example.com", &["org:admin"]);
     setup.changes();

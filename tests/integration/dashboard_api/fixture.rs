@@ -2,7 +2,6 @@
 
 use std::net::SocketAddr;
 
-use control::admin::{Operation, Reply};
 use domain::identity::{OrgId, UserId};
 use journal::audit::{Filter, Outcome, Reader, Record, RecordKind};
 use serde_json::Value;
@@ -47,12 +46,10 @@ impl Setup {
         let upstream = Upstream::start();
         let session = format!("session: {{ origin: http://127.0.0.1:8080, limit: {limit} }}\n{more}");
         let gateway = Gateway::with(&[upstream.address], &session);
-        let Reply::Org { org } = gateway.perform(Operation::CreateOrg { name: "acme".into() }) else {
-            panic!("an org")
-        };
+        let org = gateway.create_org("acme").id;
         let served = Client::connect(gateway.address).get("/settings/api/openapi.json", "");
         assert_eq!((served.status, served.header("content-type")), (200, Some("application/json")));
-        Self { org: org.id, document: Document::new(&served.body), gateway, _upstream: upstream }
+        Self { org, document: Document::new(&served.body), gateway, _upstream: upstream }
     }
 
     pub fn address(&self) -> SocketAddr {
@@ -66,18 +63,13 @@ impl Setup {
 
     /// Another organization.
     pub fn other_org(&self, name: &str) -> OrgId {
-        let Reply::Org { org } = self.gateway.perform(Operation::CreateOrg { name: name.into() }) else {
-            panic!("an org")
-        };
-        org.id
+        self.gateway.create_org(name).id
     }
 
     /// A new user of an organization, signed in.
     pub fn user_of(&self, org: OrgId, email: &str, permissions: &[&str]) -> SessionUser<'_> {
-        let permissions = permissions.iter().map(|permission| permission.parse().unwrap()).collect();
-        let create = Operation::CreateUser { org: org.to_string(), email: email.into(), permissions };
-        let Reply::User { user } = self.gateway.perform(create) else { panic!("a user") };
-        SessionUser { setup: self, user: user.id, cookie: self.sign_in_to(org, user.id) }
+        let user = self.gateway.create_user(org, email, permissions).id;
+        SessionUser { setup: self, user, cookie: self.sign_in_to(org, user) }
     }
 
     pub fn admin(&self) -> SessionUser<'_> {
@@ -94,9 +86,8 @@ impl Setup {
     }
 
     fn sign_in_to(&self, org: OrgId, user: UserId) -> String {
-        let link = Operation::LinkSession { org: org.to_string(), user: user.to_string() };
-        let Reply::Link { link } = self.gateway.perform(link) else { panic!("a link") };
-        let path = link.url.expose().strip_prefix("http://127.0.0.1:8080").unwrap();
+        let link = self.gateway.create_link(org, user);
+        let path = link.as_str().strip_prefix("http://127.0.0.1:8080").unwrap();
         let taken = Client::connect(self.address()).request("POST", path, "", &[OWN], b"");
         assert_eq!(taken.status, 303, "{taken:?}");
         taken.header("set-cookie").unwrap().split(';').next().unwrap().to_owned()

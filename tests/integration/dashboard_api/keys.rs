@@ -1,12 +1,13 @@
 //! Keys: shown once, refused at once after revocation, and every change in the audit.
 
-use control::admin::{Operation, Reply};
+use control::management::{NewKeyRequest, PolicyUpdate, SecretSource};
 use domain::identity::AuthMethod;
 use journal::audit::Outcome;
 use serde_json::{Value, json};
 
 use super::fixture::{AGENT, API, SessionUser, Setup};
 use crate::support::Client;
+use crate::support::gateway::OPERATOR;
 
 #[test]
 fn key_is_shown_once_and_works_until_it_is_revoked() {
@@ -55,7 +56,7 @@ fn key_says_who_created_rotated_and_revoked_it() {
     assert_eq!(actors(&made), [by_bob.clone(), Value::Null, Value::Null]);
     let rotated = ada.send("POST", &format!("/keys/{id}/rotate"), None).json()["key"].clone();
     assert_eq!(actors(&rotated), [by_bob.clone(), by_ada.clone(), Value::Null]);
-    setup.gateway.perform(Operation::RevokeKey { key: id.parse().unwrap() });
+    setup.gateway.revoke_key(id.parse().unwrap());
     let again = bob.send("POST", &format!("/keys/{id}/revoke"), None).json()["key"].clone();
     let listed = |user: &SessionUser<'_>| {
         let page = user.get("/keys").json();
@@ -73,15 +74,9 @@ fn key_says_who_created_rotated_and_revoked_it() {
     assert!(!page.contains("unix:"), "the organization is not told who the operator is: {page}");
 
     // A key of the operator, for a user.
-    let create = Operation::CreateKey {
-        org: "acme".into(),
-        user: "bob@example.com".into(),
-        name: "server".into(),
-        policy: Box::default(),
-        id: None,
-        sha256: None,
-    };
-    let Reply::NewKey(new) = setup.gateway.perform(create) else { panic!("a key") };
+    let request = NewKeyRequest { user: "bob@example.com", name: "server", policy: PolicyUpdate::default() };
+    let source = SecretSource::Generated;
+    let new = setup.gateway.perform(async |to, now| to.create_key(OPERATOR, "acme", request, source, now).await);
     let named = serde_json::to_value(&new.key).unwrap();
     assert!(named["created_by"]["name"].as_str().unwrap().starts_with("unix:"), "{named}");
     let shown = bob.get(&format!("/keys/{}", new.key.id)).json()["key"].clone();

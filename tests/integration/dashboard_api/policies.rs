@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use control::admin::Operation;
 use domain::clock::Micros;
 use serde_json::{Value, json};
 
 use super::fixture::{AGENT, OWN, SessionUser, Setup};
+use crate::support::gateway::OPERATOR;
 use crate::support::{Client, Response};
 
 const READ: &str = "queries:read";
@@ -93,7 +93,8 @@ fn disabled_key_is_refused_until_it_is_enabled() {
     assert_eq!(send(&bob, "enable").json()["key"]["status"], "active");
     assert_eq!(client.get("/", &key).status, 200);
 
-    setup.gateway.perform(Operation::DisableKey { key: id.parse().unwrap(), leaked: false });
+    let key_id = id.parse().unwrap();
+    setup.gateway.perform(async |to, now| to.disable_key(OPERATOR, key_id, false, now).await);
     for user in [&ada, &bob] {
         let refused = send(user, "enable");
         assert_eq!((refused.status, refused.code().as_str()), (403, "disabled_by_operator"));

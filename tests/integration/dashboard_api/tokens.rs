@@ -1,13 +1,13 @@
 //! Management tokens of administrators: in the API, on the pages, and at the management API, where programs present
 //! them.
 
-use control::admin::{Operation, Reply};
-use control::management::TokenSettings;
+use control::management::{TokenSettings, User};
 use domain::clock::Micros;
 use domain::identity::OrgId;
 use serde_json::{Value, json};
 
 use super::fixture::{JSON, SessionUser, Setup};
+use crate::support::gateway::OPERATOR;
 use crate::support::{Client, Response};
 
 const MANAGEMENT: &str = "listen: [{ address: 127.0.0.1:0 }, { address: 127.0.0.1:0, serves: management }]\n";
@@ -165,8 +165,8 @@ fn expired_tokens_do_not_count_in_the_bound_of_an_organization() {
             networks: Vec::new(),
             client_san: None,
         };
-        let create = Operation::CreateToken { settings: Box::new(settings) };
-        setup.gateway.perform_at(create, Micros(Micros::wall().0 - 91 * DAY));
+        let long_ago = Micros(Micros::wall().0 - 91 * DAY);
+        setup.gateway.perform_at(long_ago, async |to, now| to.create_token(OPERATOR, settings, now).await);
     }
     let listed = ada.get("/tokens?limit=100").json();
     let statuses: Vec<&Value> = listed["items"].as_array().unwrap().iter().map(|token| &token["status"]).collect();
@@ -252,12 +252,7 @@ fn token_is_refused_while_its_creator_is_no_admin() {
     let wish = json!({ "name": "second", "allow": ["keys:read"], "org": setup.org.to_string() });
     let made = call(&setup, &of_ada, "POST", "/v1/tokens", Some(wish)).json();
     let of_token = Token { text: made["token"].as_str().unwrap().into(), id: made["id"].as_str().unwrap().into() };
-    let (org, user) = (setup.org.to_string(), ada.user.to_string());
-    let permit = |permissions: &[&str]| Operation::PermitUser {
-        org: org.clone(),
-        user: user.clone(),
-        permissions: permissions.iter().map(|permission| permission.parse().unwrap()).collect(),
-    };
+    let (gateway, org, user) = (&setup.gateway, setup.org, ada.user);
     let check = |expected: &str, what: &str| {
         for token in [&of_ada, &of_token] {
             assert_eq!(status_of(&grace, token), expected, "{what}");
@@ -271,16 +266,16 @@ fn token_is_refused_while_its_creator_is_no_admin() {
         assert_eq!(grace.page("/settings/tokens").contains("Its creator is no longer an admin."), expected != "active");
     };
     check("active", "created");
-    for (change, expected) in [
-        (Operation::SuspendUser { org: org.clone(), user: user.clone() }, "creator_not_admin"),
-        (Operation::ResumeUser { org: org.clone(), user: user.clone() }, "active"),
-        (permit(&["queries:read"]), "creator_not_admin"),
-        (permit(&["org:admin"]), "active"),
-        (Operation::RemoveUser { org: org.clone(), user: user.clone() }, "creator_not_admin"),
-    ] {
-        let what = format!("{change:?}");
-        assert!(matches!(setup.gateway.perform(change), Reply::User { .. }));
-        check(expected, &what);
+    let changes: [(&str, &dyn Fn() -> User, &str); 5] = [
+        ("suspended", &|| gateway.suspend_user_of(org, user), "creator_not_admin"),
+        ("resumed", &|| gateway.resume_user_of(org, user), "active"),
+        ("no admin", &|| gateway.permit_user_of(org, user, &["queries:read"]), "creator_not_admin"),
+        ("admin", &|| gateway.permit_user_of(org, user, &["org:admin"]), "active"),
+        ("removed", &|| gateway.remove_user_of(org, user), "creator_not_admin"),
+    ];
+    for (what, change, expected) in changes {
+        change();
+        check(expected, what);
     }
 }
 

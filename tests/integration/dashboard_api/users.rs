@@ -1,10 +1,10 @@
 //! Permissions: members manage their own keys, admins those of the organization; API keys and other sites nothing.
 
-use control::admin::{Operation, Reply};
 use serde_json::json;
 
 use super::fixture::{JSON, OWN, Setup};
 use crate::support::Client;
+use crate::support::gateway::OPERATOR;
 
 #[test]
 fn member_sees_and_changes_only_their_own_keys() {
@@ -88,8 +88,7 @@ fn removed_user_is_refused_at_once() {
     let setup = Setup::new();
     let bob = setup.member();
     assert_eq!(bob.get("/keys").status, 200);
-    let remove = Operation::RemoveUser { org: setup.org.to_string(), user: bob.user.to_string() };
-    assert!(matches!(setup.gateway.perform(remove), Reply::User { .. }));
+    setup.gateway.remove_user_of(setup.org, bob.user);
     assert_eq!(bob.get("/keys").code(), "invalid_session");
     assert_eq!(bob.post("/keys", json!({ "name": "x" })).code(), "invalid_session");
 }
@@ -145,25 +144,21 @@ fn suspension_by_the_operator_stands_against_an_admin() {
     let setup = Setup::new();
     let (ada, bob) = (setup.admin(), setup.member());
     let (key, _) = bob.key("laptop");
-    let user = || bob.user.to_string();
     let post = |what: &str| {
         let fields = [("Cookie", ada.cookie.as_str()), OWN, ("Content-Type", "application/x-www-form-urlencoded")];
         let path = format!("/settings/users/{}/{what}", bob.user);
         Client::connect(setup.address()).request("POST", &path, "", &fields, b"").status
     };
     let admits = || Client::connect(setup.address()).get("/", &key).status == 200;
-    let org = || setup.org.to_string();
     for first in ["operator", "admin"] {
         if first == "admin" {
             assert_eq!(post("suspend"), 303);
         }
-        setup.gateway.perform(Operation::SuspendUser { org: org(), user: user() });
+        setup.gateway.suspend_user_of(setup.org, bob.user);
         assert_eq!((post("resume"), admits()), (403, false), "{first}");
         let page = ada.page("/settings/users");
         assert!(page.contains("Only the operator of this service") && !page.contains("/resume\""), "{page}");
-        let Reply::User { user } = setup.gateway.perform(Operation::ResumeUser { org: org(), user: user() }) else {
-            panic!("a user")
-        };
+        let user = setup.gateway.resume_user_of(setup.org, bob.user);
         assert!(!user.suspended_by_operator && admits(), "{first}");
     }
     assert_eq!((post("suspend"), admits()), (303, false));
@@ -176,13 +171,14 @@ fn sessions_of_a_suspended_organization_create_nothing() {
     let setup = Setup::new();
     let ada = setup.admin();
     let (_, id) = ada.key("laptop");
-    setup.gateway.perform(Operation::SuspendOrg { org: setup.org.to_string() });
+    let org = setup.org.to_string();
+    setup.gateway.perform(async |to, now| to.suspend_org(OPERATOR, &org, now).await);
     for (path, body) in [("/keys", json!({ "name": "x" })), ("/tokens", json!({ "name": "x", "allow": ["keys:read"] }))]
     {
         let refused = ada.post(path, body);
         assert_eq!((refused.status, refused.code().as_str()), (403, "org_suspended"), "{path}");
     }
     assert_eq!(ada.send("POST", &format!("/keys/{id}/revoke"), None).json()["key"]["status"], "revoked");
-    setup.gateway.perform(Operation::ResumeOrg { org: setup.org.to_string() });
+    setup.gateway.perform(async |to, now| to.resume_org(OPERATOR, &org, now).await);
     assert_eq!(ada.post("/keys", json!({ "name": "x" })).status, 201);
 }

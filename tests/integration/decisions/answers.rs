@@ -4,7 +4,6 @@ use serde_json::{Value, json};
 
 use super::{Asked, CLIENT, PROTOCOLS, Protocol, gateway};
 use crate::support::{Client, Upstream};
-use control::admin::Operation;
 use journal::audit::Outcome;
 
 const ROUTES: &str = "routes:\n  - { name: reads, path: '/reads/**', permission: 'queries:read' }\n  \
@@ -216,8 +215,7 @@ fn client_is_the_one_that_the_proxy_names() {
     let gateway = gateway(&upstream, "none", ROUTES);
     let key = gateway.key_with(&["queries:read"]);
     let policy: Value = json!({ "networks": ["192.0.2.0/24"] });
-    let set = Operation::SetKey { key: key.id, policy: Box::new(serde_json::from_value(policy).unwrap()) };
-    gateway.perform(set);
+    gateway.set_policy(key.id, serde_json::from_value(policy).unwrap());
     for (protocol, address) in PROTOCOLS.iter().zip(&gateway.addresses()[1..]) {
         assert!(protocol.ask(*address, Asked::get("/reads/a", &key.text)).status < 300, "{protocol:?}");
         // The client's own claim stands before the address that the proxy has added.

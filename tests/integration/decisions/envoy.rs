@@ -1,6 +1,5 @@
 //! Decisions by gRPC: `ext_authz`, and streams of `ext_proc`, which are exchanges.
 
-use control::admin::Operation;
 use domain::refusal::Refusal;
 use envoy_wire::ext_authz::{CheckRequest, CheckResponse, HttpResponse};
 use envoy_wire::ext_proc::{
@@ -12,6 +11,7 @@ use journal::audit::Outcome;
 
 use super::grpc::{Envoy, head, question, response_head};
 use super::{Asked, gateway};
+use crate::support::gateway::OPERATOR;
 use crate::support::{Gateway, Key, Upstream, eventually};
 
 const ROUTES: &str = "credentials: { headers: [X-API-Key] }\nroutes:\n  \
@@ -100,8 +100,7 @@ fn refusals_of_ext_authz_have_their_status_and_the_body_of_the_proxy_mode() {
     assert_eq!(check(Asked { fields: &twice, ..Asked::get("/reads/a", key) }), (400, "invalid_request".into(), 7));
     let joined = [("X-API-Key", "a,b")];
     assert_eq!(check(Asked { fields: &joined, ..Asked::get("/reads/a", "") }), (400, "invalid_request".into(), 7));
-    let limit = Operation::LimitOrg { org: world.key.org.to_string(), concurrent: Some(1) };
-    world.gateway.perform(limit);
+    world.gateway.limit_org(&world.key, 1);
     let mut streams = world.envoy(PROCESS);
     let (open, _) = streams.process(&head(Asked::get("/reads/a", key)));
     assert_eq!(check(Asked::get("/reads/a", key)), (429, "too_many_in_flight".into(), 8));
@@ -229,23 +228,18 @@ fn outcome_of_a_stream_says_what_was_seen_of_its_end() {
 #[test]
 fn revocation_resets_open_streams() {
     let world = World::new();
+    let (gateway, key) = (&world.gateway, &world.key);
     let mut envoy = world.envoy(PROCESS);
-    for change in [
-        Operation::DisableKey { key: world.key.id, leaked: false },
-        Operation::EnableKey { key: world.key.id },
-        Operation::SuspendUser { org: world.key.org.to_string(), user: world.key.user.to_string() },
-    ] {
-        if matches!(change, Operation::EnableKey { .. }) {
-            world.gateway.perform(change);
-            continue;
-        }
-        let mut calls: Vec<_> =
-            (0..20).map(|_| envoy.process(&head(Asked::get("/reads/a", &world.key.text))).0).collect();
-        world.gateway.perform(change);
+    let mut check = |change: &dyn Fn()| {
+        let mut calls: Vec<_> = (0..20).map(|_| envoy.process(&head(Asked::get("/reads/a", &key.text))).0).collect();
+        change();
         for call in &mut calls {
             assert_eq!(envoy.next::<ProcessingResponse>(call), Err(None), "the stream is reset");
         }
-    }
+    };
+    check(&|| gateway.disable(key));
+    gateway.perform(async |to, now| to.enable_key(OPERATOR, key.id, now).await);
+    check(&|| gateway.suspend_user(key));
     let records = world.gateway.records();
     assert_eq!(records.iter().filter(|record| record.outcome == Outcome::Terminated).count(), 40);
     assert_eq!(world.gateway.explain_in_flight(&world.key), 0);

@@ -2,11 +2,10 @@
 
 use super::{Asked, PROTOCOLS, gateway};
 use crate::support::{Gateway, Key, Upstream, eventually};
-use control::admin::Operation;
 
 fn limited(gateway: &Gateway) -> Key {
     let key = gateway.key();
-    gateway.perform(Operation::LimitOrg { org: key.org.to_string(), concurrent: Some(2) });
+    gateway.limit_org(&key, 2);
     key
 }
 

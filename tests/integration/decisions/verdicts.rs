@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 use std::thread;
 
-use control::admin::Operation;
 use envoy_wire::HttpStatus;
 use envoy_wire::ext_authz::HttpResponse;
 use envoy_wire::ext_proc::Response as Answer;
@@ -41,7 +40,7 @@ impl World {
         let key = |permissions: &[&str]| gateway.key_with(permissions);
         let all = ["queries:read", "queries:write"];
         let [disabled, revoked, suspended, removed, rotated] = [(); 5].map(|()| key(&all));
-        gateway.perform(Operation::DisableKey { key: disabled.id, leaked: false });
+        gateway.disable(&disabled);
         gateway.revoke(&revoked);
         gateway.suspend(&suspended);
         gateway.remove_user(&removed);

@@ -1,7 +1,5 @@
 //! `docs/development/design/decision-on-redis.md`: who is asked, what is checked, and what is written.
 
-use control::admin::Operation;
-
 use super::LIMITS;
 use super::held_upstream::{HeldUpstream, Sent};
 use super::monitor::Monitor;
@@ -84,7 +82,7 @@ fn decision_on_redis_goes_as_its_page_tells_it() {
     let fifth = example.get(2, b, "/5");
     example.tell_calls(2);
     stage.at(3);
-    one.perform(Operation::LimitOrg { org: key.org.to_string(), concurrent: Some(4) });
+    one.limit_org(&key, 4);
     example.tell(3, "A: limit is 4 slots", "done");
     let sixth = example.get(3, a, "/6");
     drop(example.get(3, a, "/7"));

@@ -1,6 +1,5 @@
 //! Tokens that are accepted, and their keys.
 
-use control::admin::{Operation, Reply};
 use control::oidc::{AuthorizationResponse, Prompt, Provider};
 use domain::clock;
 use domain::key::policy::KeyPolicy;
@@ -11,6 +10,7 @@ use super::{ACCESS_TOKEN, ORG, SUBJECT, TARGET, World, exchange, exchange_at, gr
 use crate::oidc::browser::Browser;
 use crate::oidc::certified_provider::Real;
 use crate::oidc::signing::SigningKey;
+use crate::support::gateway::OPERATOR;
 use crate::support::redis::Redis;
 use crate::support::{Client, eventually};
 
@@ -50,7 +50,7 @@ fn token_gives_one_key(world: &World) {
 
     // Ends it now, as its time would.
     let policy = control::management::PolicyUpdate { expires: Some(Some(clock::now())), ..Default::default() };
-    world.perform(Operation::SetKey { key: shown.id, policy: Box::new(policy) });
+    world.gateway.set_policy(shown.id, policy);
     assert_eq!(client.get("/reads", &key).status, 401, "the key has ended");
 }
 
@@ -68,7 +68,7 @@ fn scope_narrows_the_permissions() {
     let beyond = exchange(&world.gateway, TARGET, &world.token(), &[("scope", "queries:write")]);
     assert_eq!(refusal(&beyond), (400, "invalid_scope".into(), "scope_exceeded".into()));
     // The organization by its id names the same rule.
-    let Reply::Org { org } = world.perform(Operation::ShowOrg { org: ORG.into() }) else { panic!("not an org") };
+    let org = world.gateway.perform(async |to, now| to.show_org(OPERATOR, ORG, now).await);
     issued(&exchange(&world.gateway, &format!("{}/deploy", org.id), &world.token(), &[]));
 }
 

@@ -10,16 +10,17 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use control::admin::{Operation, Reply};
 use control::management::{FederationRule, Key, NewFederationRule};
 use domain::clock;
 use serde_json::{Value, json};
 
 use crate::oidc::hostile::Hostile;
+use crate::support::gateway::{OPERATOR, parse_permissions};
 use crate::support::redis::Redis;
 use crate::support::{Client, Gateway, Response, Upstream};
 
 const ORG: &str = "acme";
+const ADA: &str = "ada@example.com";
 /// `audience` of the exchanges of most tests.
 const TARGET: &str = "acme/deploy";
 /// `aud` of the tokens.
@@ -62,18 +63,17 @@ impl World {
         let upstream = Upstream::start();
         let gateway = start_gateway(&upstream, redis.as_ref(), blocks);
         let world = Self { ci, gateway, upstream, redis };
-        world.perform(Operation::CreateOrg { name: ORG.into() });
-        let permissions = ["queries:read", "queries:write"].map(|name| name.parse().unwrap()).to_vec();
-        let email = "ada@example.com".to_owned();
-        world.perform(Operation::CreateUser { org: ORG.into(), email: email.clone(), permissions: Vec::new() });
-        let name = "ci".to_owned();
-        world.perform(Operation::CreateService { org: ORG.into(), name, responsible: email, permissions });
+        world.gateway.create_org(ORG);
+        world.gateway.create_user(ORG, ADA, &[]);
+        world.create_service("ci", &["queries:read", "queries:write"]);
         world.create_rule(world.rule());
         world
     }
 
-    fn perform(&self, operation: Operation) -> Reply {
-        self.gateway.perform(operation)
+    /// Creates a service for which Ada is responsible.
+    fn create_service(&self, name: &str, permissions: &[&str]) {
+        let permissions = parse_permissions(permissions);
+        self.gateway.perform(async |to, now| to.create_service(OPERATOR, ORG, name, ADA, permissions, now).await);
     }
 
     fn rule(&self) -> NewFederationRule {
@@ -91,9 +91,7 @@ impl World {
     }
 
     fn create_rule(&self, rule: NewFederationRule) -> FederationRule {
-        let created = self.perform(Operation::CreateRule { org: ORG.into(), rule: Box::new(rule) });
-        let Reply::FederationRule { rule } = created else { panic!("not a rule") };
-        *rule
+        self.gateway.perform(async |to, now| to.create_federation_rule(OPERATOR, ORG, rule, now).await)
     }
 
     /// Claims of a new token that is accepted.
@@ -122,8 +120,7 @@ impl World {
 
     /// The keys of the organization, which are all those of rules.
     fn keys(&self) -> Vec<Key> {
-        let Reply::Keys(page) = self.perform(Operation::list_keys(ORG.into())) else { panic!("not keys") };
-        page.items
+        self.gateway.list_keys(ORG)
     }
 }
 

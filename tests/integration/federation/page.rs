@@ -4,10 +4,9 @@ use std::io::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-use control::admin::Operation;
 use serde_json::json;
 
-use super::{ORG, World};
+use super::World;
 use crate::support::page::block;
 use crate::support::{KEYGATE, Upstream};
 
@@ -17,9 +16,7 @@ const GATEWAY: &str = "https://gateway.example.com";
 #[test]
 fn workflows_of_the_page_get_a_key_and_use_it() {
     let world = World::embedded();
-    let permissions = vec!["queries:read".parse().unwrap()];
-    let (name, responsible) = ("deployer".to_owned(), "ada@example.com".to_owned());
-    world.perform(Operation::CreateService { org: ORG.into(), name, responsible, permissions });
+    world.create_service("deployer", &["queries:read"]);
     let mut commands = block("keygate federation create github --org a");
     for issuer in [
         "https://token.actions.githubusercontent.com",

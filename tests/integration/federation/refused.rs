@@ -1,11 +1,11 @@
 //! Tokens and requests that are refused: none leaves a key behind.
 
-use control::admin::Operation;
 use serde_json::{Value, json};
 
 use super::{AUDIENCE, GRANT, JWT, ORG, TARGET, World, exchange, grant, issued, refusal, send};
 use crate::oidc::signing::{SigningKey, unsigned, with_shared_secret};
 use crate::support::Client;
+use crate::support::gateway::OPERATOR;
 use crate::support::redis::Redis;
 
 #[test]
@@ -143,15 +143,15 @@ fn rule_that_is_not_there_and_a_token_of_another_issuer_look_the_same() {
 fn suspended_service_or_organization_gets_no_key() {
     let world = World::embedded();
     let refused = grant("service_suspended");
-    let (org, user) = (|| ORG.to_owned(), || "ci".to_owned());
-    world.perform(Operation::SuspendUser { org: org(), user: user() });
+    let gateway = &world.gateway;
+    gateway.suspend_user_of(ORG, "ci");
     assert_eq!(refusal(&world.exchange(&world.token())), refused);
-    world.perform(Operation::ResumeUser { org: org(), user: user() });
-    world.perform(Operation::SuspendOrg { org: org() });
+    gateway.resume_user_of(ORG, "ci");
+    gateway.perform(async |to, now| to.suspend_org(OPERATOR, ORG, now).await);
     assert_eq!(refusal(&world.exchange(&world.token())), refused);
-    world.perform(Operation::ResumeOrg { org: org() });
+    gateway.perform(async |to, now| to.resume_org(OPERATOR, ORG, now).await);
     issued(&world.exchange(&world.token()));
-    world.perform(Operation::RemoveUser { org: org(), user: user() });
+    gateway.remove_user_of(ORG, "ci");
     assert_eq!(refusal(&world.exchange(&world.token())), refused);
 }
 

@@ -1,22 +1,24 @@
 //! Rules, as the operator manages them.
 
-use control::admin::{Operation, Reply};
+use domain::page::PageQuery;
 
 use super::{ORG, TARGET, World, issued, refusal};
+use crate::support::gateway::OPERATOR;
 
 #[test]
 fn rules_are_created_listed_shown_and_removed() {
     let world = World::embedded();
-    let shown = world.perform(Operation::ShowRule { org: ORG.into(), rule: "deploy".into() });
-    let Reply::FederationRule { rule } = shown else { panic!("not a rule") };
+    let gateway = &world.gateway;
+    let rule = gateway.perform(async |to, now| to.show_federation_rule(OPERATOR, ORG, "deploy", now).await);
     assert_eq!((&*rule.target, rule.service.as_deref()), (TARGET, Some("ci")));
-    let Reply::FederationRules(listed) = world.perform(Operation::list_rules(ORG.into())) else { panic!("not rules") };
-    assert_eq!(listed.items, [*rule]);
+    let first = PageQuery::default();
+    let listed = gateway.perform(async |to, now| to.list_federation_rules(OPERATOR, ORG, &first, now).await);
+    assert_eq!(listed.items, [rule]);
     issued(&world.exchange(&world.token()));
-    world.perform(Operation::RemoveRule { org: ORG.into(), rule: "deploy".into() });
+    gateway.perform(async |to, now| to.remove_federation_rule(OPERATOR, ORG, "deploy", now).await);
     assert_eq!(refusal(&world.exchange(&world.token())).1, "invalid_target");
-    let gone = Operation::RemoveRule { org: ORG.into(), rule: "deploy".into() };
-    assert_eq!(world.gateway.refused(gone), "no_such_rule");
+    let gone = gateway.refused(async |to, now| to.remove_federation_rule(OPERATOR, ORG, "deploy", now).await);
+    assert_eq!(gone, "no_such_rule");
     assert_eq!(world.keys().len(), 1, "its keys stay until they end");
 }
 
@@ -44,10 +46,7 @@ fn rule_that_is_too_wide_is_refused() {
     changed("taken", &|rule| rule.name = "deploy".into());
     for (rule, code) in cases {
         let text = format!("{rule:?}");
-        assert_eq!(
-            world.gateway.refused(Operation::CreateRule { org: ORG.into(), rule: Box::new(rule) }),
-            code,
-            "{text}"
-        );
+        let refused = world.gateway.refused(async |to, now| to.create_federation_rule(OPERATOR, ORG, rule, now).await);
+        assert_eq!(refused, code, "{text}");
     }
 }

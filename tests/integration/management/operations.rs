@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use control::admin::{self, Operation};
 use control::management::{
-    Actor, ClientInfo, ErrorKind, KeyImport, KeyStatus, LimitUpdate, PolicyUpdate, Rotation, SecretSource,
+    Actor, ClientInfo, ErrorKind, KeyImport, KeyStatus, LimitUpdate, NewKeyRequest, PolicyUpdate, Rotation,
+    SecretSource,
 };
 use domain::clock;
 use domain::key::{self, KeyId};
@@ -224,45 +224,28 @@ async fn visitors_may_perform_no_operation() {
 #[tokio::test]
 async fn wrong_operands_have_codes_of_their_own() {
     let fixture = Fixture::with_ada().await;
-    let key: KeyId = "zzzzzzzzz".parse().unwrap();
-    let acme = || ORG.to_owned();
-    let cases = [
-        (Operation::CreateOrg { name: "a\nb".into() }, "invalid_name"),
-        (Operation::CreateOrg { name: String::new() }, "invalid_name"),
-        (Operation::ShowOrg { org: "other".into() }, "no_such_org"),
-        (Operation::LimitOrg { org: acme(), concurrent: Some(0) }, "invalid_limits"),
-        (Operation::CreateUser { org: acme(), email: "ada".into(), permissions: vec![] }, "invalid_email"),
-        (Operation::CreateUser { org: acme(), email: "ADA@example.com".into(), permissions: vec![] }, "taken"),
-        (
-            Operation::CreateKey {
-                org: acme(),
-                user: "eve@example.com".into(),
-                name: "x".into(),
-                policy: Box::default(),
-                id: None,
-                sha256: None,
-            },
-            "no_such_user",
-        ),
-        (
-            Operation::CreateKey {
-                org: acme(),
-                user: ADA.into(),
-                name: "x\u{200b}".into(),
-                policy: Box::default(),
-                id: None,
-                sha256: None,
-            },
-            "invalid_name",
-        ),
-        (Operation::ShowKey { key }, "no_such_key"),
-        (Operation::Explain { key }, "no_such_key"),
-        (Operation::RotateKey { key, overlap: Some(Duration::MAX), sha256: None }, "invalid_overlap"),
-        (Operation::Activity { org: acme(), keys: vec![key; 201] }, "invalid_limit"),
-        (Operation::Activity { org: "other".into(), keys: vec![key; 200] }, "no_such_org"),
-    ];
-    for (operation, code) in cases {
-        let error = admin::perform(&fixture.management, OPERATOR, operation.clone(), clock::now()).await.unwrap_err();
-        assert_eq!(error.code(), code, "{operation:?}");
+    let management = &fixture.management;
+    let (key, now) = ("zzzzzzzzz".parse::<KeyId>().unwrap(), clock::now());
+    let create_key = async |user, name| {
+        let request = NewKeyRequest { user, name, policy: PolicyUpdate::default() };
+        management.create_key(OPERATOR, ORG, request, SecretSource::Generated, now).await.unwrap_err()
+    };
+    let too_long = Rotation::new(Some(Duration::MAX));
+    for (error, code) in [
+        (management.create_org(OPERATOR, "a\nb", now).await.unwrap_err(), "invalid_name"),
+        (management.create_org(OPERATOR, "", now).await.unwrap_err(), "invalid_name"),
+        (management.show_org(OPERATOR, "other", now).await.unwrap_err(), "no_such_org"),
+        (management.limit_org(OPERATOR, ORG, Some(0), now).await.unwrap_err(), "invalid_limits"),
+        (management.create_user(OPERATOR, ORG, "ada", vec![], now).await.unwrap_err(), "invalid_email"),
+        (management.create_user(OPERATOR, ORG, "ADA@example.com", vec![], now).await.unwrap_err(), "taken"),
+        (create_key("eve@example.com", "x").await, "no_such_user"),
+        (create_key(ADA, "x\u{200b}").await, "invalid_name"),
+        (management.show_key(OPERATOR, key, now).await.unwrap_err(), "no_such_key"),
+        (management.explain_key(OPERATOR, key, now).await.unwrap_err(), "no_such_key"),
+        (management.rotate_key(OPERATOR, key, too_long, now).await.unwrap_err(), "invalid_overlap"),
+        (management.key_activity(OPERATOR, ORG, vec![key; 201], now).await.unwrap_err(), "invalid_limit"),
+        (management.key_activity(OPERATOR, "other", vec![key; 200], now).await.unwrap_err(), "no_such_org"),
+    ] {
+        assert_eq!(error.code(), code, "{error}");
     }
 }

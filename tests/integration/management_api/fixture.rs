@@ -3,12 +3,12 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use control::admin::{Operation, Reply};
 use control::management::{NewToken, TokenSettings};
 use domain::management_token::TokenScope;
 use serde_json::{Value, json};
 
 use crate::openapi::Document;
+use crate::support::gateway::OPERATOR;
 use crate::support::redis::Redis;
 use crate::support::{Client, Gateway, Response, Upstream};
 
@@ -71,10 +71,16 @@ impl Setup {
     }
 
     pub fn program_with(&self, settings: &TokenSettings) -> Program {
-        let create = Operation::CreateToken { settings: Box::new(settings.clone()) };
-        let Reply::NewToken(NewToken { secret, token }) = self.gateway.perform(create) else { panic!("no token") };
+        let NewToken { secret, token } =
+            self.gateway.perform(async |to, now| to.create_token(OPERATOR, settings.clone(), now).await);
         let document = Arc::clone(&self.document);
         Program { address: self.api(), id: token.id.to_string(), secret: secret.expose().to_owned(), document }
+    }
+
+    /// Revokes the token of a program.
+    pub fn revoke(&self, program: &Program) {
+        let id = program.id.parse().unwrap();
+        self.gateway.perform(async |to, now| to.revoke_token(OPERATOR, id, false, now).await);
     }
 
     /// A program that may do everything.

@@ -3,7 +3,6 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use control::admin::Operation;
 use domain::management_token::TokenScope;
 use serde_json::json;
 
@@ -65,9 +64,7 @@ fn revoked_token_changes_nothing_after_its_revocation() {
                     })
                     .collect();
                 eventually("keys are created", || count(&setup, &org) > before + 5);
-                setup
-                    .gateway
-                    .perform(Operation::RevokeToken { token: program.id.parse().unwrap(), with_descendants: false });
+                setup.revoke(&program);
                 let after = count(&setup, &org);
                 ended.store(true, Ordering::Relaxed);
                 assert!(made.into_iter().map(|made| made.join().unwrap()).sum::<usize>() > 0);

@@ -6,7 +6,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use control::admin::Operation;
 use domain::key::KeyDigest;
 use domain::management_token::{TokenId, TokenScope};
 use journal::audit::{Filter, Outcome, Reader};
@@ -271,7 +270,7 @@ fn answers_to_a_stranger_do_not_depend_on_the_other_organization() {
             let email = format!("more-{number}@{}.example", OTHER[1]);
             root.post(&format!("/orgs/{}/users", other.org), &json!({ "email": email }));
             root.post(&format!("/orgs/{}/keys", other.org), &json!({ "name": "more", "user": email }));
-            setup.gateway.perform(Operation::RevokeKey { key: other.keys[0].parse().unwrap() });
+            setup.gateway.revoke_key(other.keys[0].parse().unwrap());
         }
         root.patch(&format!("/orgs/{}", other.org), &json!({ "suspended": true }));
         let again = answers(second, &calls);

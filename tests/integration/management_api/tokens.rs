@@ -1,12 +1,12 @@
 //! Management tokens: what they are accepted for, and until when.
 
-use control::admin::Operation;
 use control::management::TokenSettings;
 use domain::clock;
 use domain::management_token::TokenScope;
 use serde_json::json;
 
 use super::fixture::{Program, Setup, settings};
+use crate::support::gateway::OPERATOR;
 use crate::support::{Client, eventually};
 
 #[test]
@@ -16,7 +16,7 @@ fn revoked_token_is_refused_from_the_next_call_on_at_every_gateway() {
     let token = setup.root();
     let elsewhere = token.at(other.addresses()[1]);
     assert_eq!((token.get("/orgs").status, elsewhere.get("/orgs").status), (200, 200));
-    setup.gateway.perform(Operation::RevokeToken { token: token.id.parse().unwrap(), with_descendants: false });
+    setup.revoke(&token);
     for program in [token, elsewhere] {
         let refused = program.get("/orgs");
         assert_eq!((refused.status, refused.code().as_str()), (401, "invalid_token"));
@@ -28,7 +28,7 @@ fn revoked_token_is_refused_from_the_next_call_on_at_every_gateway() {
 fn tokens_survive_a_restart_and_expire() {
     let mut setup = Setup::embedded();
     let [kept, revoked] = [setup.root(), setup.root()];
-    setup.gateway.perform(Operation::RevokeToken { token: revoked.id.parse().unwrap(), with_descendants: false });
+    setup.revoke(&revoked);
     let soon = clock::now().after(std::time::Duration::from_secs(3600));
     let short = setup.program_with(&TokenSettings { expires: Some(soon), ..settings(None, &TokenScope::ALL) });
     setup.gateway.restart_with(str::to_owned);
@@ -41,10 +41,8 @@ fn tokens_survive_a_restart_and_expire() {
         TokenSettings { expires: Some(clock::Micros(1)), ..settings(None, &TokenScope::ALL) },
         settings(None, &[]),
     ] {
-        assert_eq!(
-            setup.gateway.refused(Operation::CreateToken { settings: Box::new(invalid) }),
-            "invalid_token_settings"
-        );
+        let refused = setup.gateway.refused(async |to, now| to.create_token(OPERATOR, invalid, now).await);
+        assert_eq!(refused, "invalid_token_settings");
     }
 }
 

@@ -1,7 +1,5 @@
 //! More exchanges at a time than the defaults of HTTP/2 and of Envoy's circuit breaker foresee.
 
-use control::admin::Operation;
-
 use super::{Kind, Setup, with_many_requests};
 use crate::support::{Client, GatedUpstream, eventually, head};
 
@@ -17,7 +15,7 @@ const BURST: usize = 100;
 fn many_exchanges_are_open_at_a_time_and_end_at_once() {
     let upstream = GatedUpstream::start();
     let (gateway, key, proxy) = Setup::before(Kind::EnvoyExtProc, upstream.address(), with_many_requests);
-    gateway.perform(Operation::LimitOrg { org: key.org.to_string(), concurrent: Some(MANY.try_into().unwrap()) });
+    gateway.limit_org(&key, MANY.try_into().unwrap());
     for round in 1..=3 {
         upstream.close();
         let mut clients: Vec<Client> = Vec::new();

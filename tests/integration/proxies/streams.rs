@@ -3,7 +3,6 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
-use control::admin::Operation;
 use journal::audit::Outcome;
 
 use super::{Kind, Proxy, Setup, blocks, upstream};
@@ -35,7 +34,7 @@ fn assert_slot_is_held(gateway: &Gateway, key: &Key, proxy: &Proxy) {
 fn slot_is_held_as_long_as_the_response_and_free_after_it() {
     let upstream = responding();
     let (gateway, key, proxy) = Setup::before(KIND, upstream.address(), |text| text);
-    gateway.perform(Operation::LimitOrg { org: key.org.to_string(), concurrent: Some(1) });
+    gateway.limit_org(&key, 1);
     for _ in 0..3 {
         upstream.close();
         let mut client = begin(&proxy, &key.text);
@@ -56,7 +55,7 @@ fn slot_is_held_as_long_as_the_response_and_free_after_it() {
 fn abort_of_the_client_frees_the_slot() {
     let upstream = GatedUpstream::start();
     let (gateway, key, proxy) = Setup::before(KIND, upstream.address(), |text| text);
-    gateway.perform(Operation::LimitOrg { org: key.org.to_string(), concurrent: Some(1) });
+    gateway.limit_org(&key, 1);
     upstream.open();
     assert_eq!(proxy.client().get("/reads/a", &key.text).status, 200);
     eventually("the slot is free", || gateway.explain_in_flight(&key) == 0);

@@ -130,15 +130,7 @@ fn lists_of_several_pages_are_the_same() {
         fixture.local(&format!("org create org-{number}"));
     }
     for number in 0..103 {
-        let create = control::admin::Operation::CreateKey {
-            org: "acme".into(),
-            user: "ada@example.com".into(),
-            name: format!("key {number}"),
-            policy: Box::default(),
-            id: None,
-            sha256: None,
-        };
-        fixture.gateway.perform(create);
+        fixture.gateway.create_key("acme", "ada@example.com", &format!("key {number}"));
     }
     for line in ["org list", "org list --json", "user list", "user list --json", "token list", "token list --json"] {
         fixture.same(line);

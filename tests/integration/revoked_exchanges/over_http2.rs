@@ -1,7 +1,6 @@
 //! HTTP/2: the stream of a revoked key is reset, and other streams of its connection go on.
 
 use bytes::Bytes;
-use control::admin::Operation;
 use futures_util::{StreamExt as _, stream};
 use h2::Reason;
 use http::{Request, Response};
@@ -19,7 +18,7 @@ use tokio_rustls::TlsConnector;
 use super::ROUTES;
 use super::upstream::Endless;
 use crate::grpc::Server;
-use crate::support::gateway::Key;
+use crate::support::gateway::{Key, OPERATOR};
 use crate::support::{Gateway, eventually, over_http2, over_http2_on};
 use crate::tls::authority::Authority;
 
@@ -42,8 +41,9 @@ fn request(gateway: &Gateway, path: &str, key: &str, body: Body) -> Request<Body
 
 /// Revokes a key on a thread of its own: management has a runtime of its own, too.
 fn revoke(gateway: &Gateway, key: &Key) {
-    let (operator, key) = (gateway.operator(), key.id);
-    std::thread::spawn(move || operator.perform(Operation::RevokeKey { key })).join().unwrap();
+    let (operator, id) = (gateway.operator(), key.id);
+    let revoke = move || operator.perform(async |to, now| to.revoke_key(OPERATOR, id, now).await);
+    std::thread::spawn(revoke).join().unwrap();
 }
 
 /// Waits for a condition while the client's connection goes on.

@@ -2,14 +2,13 @@
 
 use std::time::{Duration, Instant};
 
-use control::admin::Operation;
 use journal::audit::Outcome;
 
 use super::reasons::{open_tunnel_with, session_of};
 use super::upstream::Endless;
 use super::{End, LIMIT, ROUTES, assert_open, end_of, open_tunnel, try_open_tunnel};
 use crate::sign_in::fixture::{self, PERSON, member, sessions};
-use crate::support::gateway::Key;
+use crate::support::gateway::{Key, OPERATOR};
 use crate::support::redis::{Proxy, Redis};
 use crate::support::{Client, Gateway, eventually, lenient, until};
 
@@ -91,12 +90,12 @@ fn session_that_ended_at_one_gateway_ends_its_exchanges_at_all_within_a_second()
     let [first, second, third] = [(); 3].map(|()| session_of(&one, person));
     let of_first = open_tunnel_with(&two, &first);
     let [mut of_second, mut of_third] = [&second, &third].map(|session| open_tunnel_with(&two, session));
-    one.perform(Operation::EndSession { session: sessions(&one)[0].id });
+    one.end_session(sessions(&one)[0].id);
     let acknowledged = Instant::now();
     assert_eq!(end_of(of_first), End::Reset);
     assert_in_time(acknowledged);
     [&mut of_second, &mut of_third].into_iter().for_each(assert_open);
-    one.perform(Operation::EndSessions { org: "acme".into(), user: PERSON.into() });
+    one.perform(async |to, now| to.end_sessions(OPERATOR, "acme", PERSON, now).await);
     let acknowledged = Instant::now();
     assert_eq!([end_of(of_second), end_of(of_third)], [End::Reset; 2]);
     assert_in_time(acknowledged);
@@ -114,7 +113,7 @@ fn failover_undoes_no_revocation_and_loses_no_slot_of_open_exchanges() {
     let proxies = [(); 2].map(|()| Proxy::to(old.address()));
     let [one, two] = proxies.each_ref().map(|proxy| gateway(&proxy.url(), &upstream, ""));
     let (revoked, good) = (one.key(), one.key());
-    one.perform(Operation::LimitOrg { org: good.org.to_string(), concurrent: Some(SLOTS) });
+    one.limit_org(&good, SLOTS);
     let of_revoked = open_tunnel(&two, &revoked.text);
     let mut kept = vec![open_tunnel(&one, &good.text), open_tunnel(&two, &good.text), open_tunnel(&two, &good.text)];
     new.cli::<()>(&["REPLICAOF", "127.0.0.1", &old.port().to_string()]);
@@ -203,8 +202,9 @@ fn reader_reads_on_when_redis_is_back() {
         [&one, &two].iter().all(|gateway| Client::connect(gateway.admin).get("/ready", "").status == 200)
     });
     // A gateway may be ready still because it has not noticed that Redis was away.
-    let operator = one.operator();
-    eventually("the revocation is acknowledged", || operator.try_perform(Operation::RevokeKey { key: key.id }).is_ok());
+    eventually("the revocation is acknowledged", || {
+        one.try_perform(async |to, now| to.revoke_key(OPERATOR, key.id, now).await).is_ok()
+    });
     assert_eq!(end_of(tunnel), End::Reset);
     assert_open(&mut kept);
 }

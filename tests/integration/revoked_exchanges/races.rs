@@ -3,11 +3,11 @@
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use control::admin::Operation;
+use control::management::Rotation;
 
 use super::upstream::Endless;
 use super::{End, LIMIT, ROUTES, end_of, try_open_tunnel};
-use crate::support::gateway::{Key, Operator};
+use crate::support::gateway::{Key, OPERATOR, Operator};
 use crate::support::redis::Redis;
 use crate::support::{Gateway, Random, eventually};
 
@@ -49,11 +49,12 @@ fn race(nodes: &[Node], key: &Key, seed: u64) -> Race {
             .collect();
         std::thread::sleep(delay());
         let (_, operator) = &nodes[usize::try_from(seed).unwrap() % nodes.len()];
-        operator.perform(match seed % 6 {
-            SUSPENSION => Operation::SuspendUser { org: key.org.to_string(), user: key.user.to_string() },
-            DISABLING => Operation::DisableKey { key: key.id, leaked: false },
-            3 => Operation::RotateKey { key: key.id, overlap: None, sha256: None },
-            _ => Operation::RevokeKey { key: key.id },
+        let (org, user) = (key.org.to_string(), key.user.to_string());
+        operator.perform(async |to, now| match seed % 6 {
+            SUSPENSION => to.suspend_user(OPERATOR, &org, &user, now).await.map(drop),
+            DISABLING => to.disable_key(OPERATOR, key.id, false, now).await.map(drop),
+            3 => to.rotate_key(OPERATOR, key.id, Rotation::new(None), now).await.map(drop),
+            _ => to.revoke_key(OPERATOR, key.id, now).await.map(drop),
         });
         let acknowledged = Instant::now();
         Race { acknowledged, tunnels: openers.into_iter().filter_map(|opener| opener.join().unwrap()).collect() }

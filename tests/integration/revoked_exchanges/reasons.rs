@@ -4,15 +4,15 @@ use std::io::Write as _;
 use std::net::TcpStream;
 use std::time::Duration;
 
-use control::admin::{Operation, Reply};
 use control::management::PolicyUpdate;
 use domain::clock;
 use journal::audit::Outcome;
 
 use super::upstream::Endless;
 use super::{End, PATIENCE, ROUTES, UPGRADE, assert_open, end_of, is_switched, open_tunnel};
-use crate::sign_in::fixture::{self, Member, PERSON, member, sessions};
-use crate::sign_in::gateway_browser::{GatewayBrowser, SESSION, path_here};
+use crate::sign_in::fixture::{self, Member, PERSON, link_of, member, sessions};
+use crate::sign_in::gateway_browser::{GatewayBrowser, SESSION};
+use crate::support::gateway::OPERATOR;
 use crate::support::{Gateway, eventually, head};
 
 fn terminated(gateway: &Gateway, reason: &str) -> f64 {
@@ -89,15 +89,15 @@ fn disabled_key_ends_its_exchanges_and_expiry_ends_them_in_time() {
     let key = gateway.key();
     let (mut sibling, disabled) =
         (open_tunnel(&gateway, &gateway.another_key(&key).text), open_tunnel(&gateway, &key.text));
-    gateway.perform(Operation::DisableKey { key: key.id, leaked: false });
+    gateway.disable(&key);
     assert_eq!(end_of(disabled), End::Reset);
     assert_open(&mut sibling);
     assert_eq!(terminated(&gateway, "key"), 1.0);
 
-    gateway.perform(Operation::EnableKey { key: key.id });
+    gateway.perform(async |to, now| to.enable_key(OPERATOR, key.id, now).await);
     let expire = |after: Duration| {
         let policy = PolicyUpdate { expires: Some(Some(clock::now().after(after))), ..PolicyUpdate::default() };
-        gateway.perform(Operation::SetKey { key: key.id, policy: Box::new(policy) });
+        gateway.set_policy(key.id, policy);
     };
     let mut before = open_tunnel(&gateway, &key.text);
     let begun = clock::now();
@@ -135,11 +135,11 @@ fn end_of_a_session_ends_its_exchanges() {
     let [first, second] = [(); 2].map(|()| session_of(&gateway, person));
     let mut tunnels = [&first, &second].map(|session| open_tunnel_with(&gateway, session));
     tunnels.iter_mut().for_each(assert_open);
-    gateway.perform(Operation::EndSession { session: sessions(&gateway)[0].id });
+    gateway.end_session(sessions(&gateway)[0].id);
     let [of_first, mut of_second] = tunnels;
     assert_eq!(end_of(of_first), End::Reset);
     assert_open(&mut of_second);
-    gateway.perform(Operation::EndSessions { org: "acme".into(), user: PERSON.into() });
+    gateway.perform(async |to, now| to.end_sessions(OPERATOR, "acme", PERSON, now).await);
     assert_eq!(end_of(of_second), End::Reset);
     assert_eq!(terminated(&gateway, "session"), 2.0);
     eventually("all slots are free", || gateway.metric("keygate_in_flight") == 0.0);
@@ -158,10 +158,8 @@ fn session_that_goes_unused_ends_its_exchanges_when_it_expires() {
 
 /// Signs in by a link; returns the session's cookie.
 pub(super) fn session_of(gateway: &Gateway, person: Member) -> String {
-    let ask = Operation::LinkSession { org: person.org.to_string(), user: person.user.to_string() };
-    let Reply::Link { link } = gateway.perform(ask) else { panic!("not a link") };
     let mut browser = GatewayBrowser::new(gateway);
-    browser.submit(&path_here(&link.url.expose().parse().unwrap()), &[]);
+    browser.submit(&link_of(gateway, person), &[]);
     format!("{SESSION}={}", browser.session())
 }
 
@@ -181,7 +179,7 @@ fn loss_of_a_permission_or_a_lower_limit_ends_nothing() {
     let key = gateway.key_with(&["queries:read"]);
     let mut tunnel = open_tunnel(&gateway, &key.text);
     gateway.permit(&key, &[]);
-    gateway.perform(Operation::LimitOrg { org: key.org.to_string(), concurrent: Some(1) });
+    gateway.limit_org(&key, 1);
     gateway.revoke(&gateway.another_key(&key));
     assert_open(&mut tunnel);
     assert_eq!(gateway.explain_in_flight(&key), 1);

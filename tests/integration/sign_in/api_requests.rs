@@ -3,8 +3,6 @@
 use std::io::Write as _;
 use std::sync::{Arc, Condvar, Mutex};
 
-use control::admin::{Operation, Reply};
-use control::management::NewKey;
 use domain::refusal::Refusal;
 use journal::audit::Outcome;
 use serde_json::json;
@@ -13,6 +11,7 @@ use super::ORIGIN;
 use super::fixture::{self, Member, PERSON, hostile, member, signed_in};
 use super::gateway_browser::{AGENT, GatewayBrowser, SESSION, text};
 use crate::oidc::hostile::Hostile;
+use crate::support::gateway::OPERATOR;
 use crate::support::{Client, Gateway, Upstream, eventually, head};
 use crate::usage::assert_matches_document;
 
@@ -26,16 +25,7 @@ fn setup(upstream: &Upstream, provider: &Hostile, blocks: &str) -> (Gateway, Mem
 
 /// Creates a key of the user.
 fn key(gateway: &Gateway, person: Member) -> String {
-    let create = Operation::CreateKey {
-        org: person.org.to_string(),
-        user: person.user.to_string(),
-        name: "laptop".into(),
-        policy: Box::default(),
-        id: None,
-        sha256: None,
-    };
-    let Reply::NewKey(NewKey { api_key, .. }) = gateway.perform(create) else { panic!("not a key") };
-    api_key.unwrap().expose().to_owned()
+    gateway.create_key(person.org, person.user, "laptop").text
 }
 
 #[test]
@@ -197,18 +187,14 @@ fn permissions_of_a_session_are_read_for_each_request() {
     let routes = "routes: [{ name: read, methods: [GET], path: /read, permission: 'queries:read' }]\n";
     let (gateway, person) = setup(&upstream, &provider, routes);
     let mut visitor = signed_in(&gateway, "corp");
-    let permit = |permissions: &[&str]| {
-        let permissions = permissions.iter().map(|permission| permission.parse().unwrap()).collect();
-        gateway.perform(Operation::PermitUser { org: "acme".into(), user: person.user.to_string(), permissions })
-    };
     assert_eq!(visitor.fetch("GET", "/read").status, 200);
-    permit(&[]);
+    gateway.permit_user_of("acme", person.user, &[]);
     let answer = visitor.fetch("GET", "/read");
     assert_eq!((answer.status, answer.code().as_str()), (403, "insufficient_scope"));
-    permit(&["queries:read", "queries:write"]);
+    gateway.permit_user_of("acme", person.user, &["queries:read", "queries:write"]);
     assert_eq!(visitor.fetch("GET", "/read").status, 200);
     assert_eq!(upstream.last().header("x-permissions"), Some("queries:read,queries:write"));
-    gateway.perform(Operation::SuspendOrg { org: "acme".into() });
+    gateway.perform(async |to, now| to.suspend_org(OPERATOR, "acme", now).await);
     assert_eq!(visitor.fetch("GET", "/read").code(), "insufficient_scope");
     let outcomes: Vec<_> = gateway.records().iter().rev().map(|record| record.outcome).collect();
     assert_eq!(
@@ -271,7 +257,7 @@ fn session_reads_what_the_sessions_of_its_user_have_used() {
     assert_eq!(upstream.count(), 4, "no request for usage reaches the upstream");
     // A visitor without a session, and one whose session has ended, read nothing.
     assert_eq!(GatewayBrowser::new(&gateway).fetch("GET", "/usage").code(), "unauthenticated");
-    gateway.perform(Operation::RemoveUser { org: person.org.to_string(), user: person.user.to_string() });
+    gateway.remove_user_of(person.org, person.user);
     let ended = browsers[0].fetch("GET", "/usage");
     assert_eq!((ended.status, ended.code().as_str()), (401, "invalid_session"), "{}", text(&ended));
 }

@@ -1,6 +1,5 @@
 //! Signing in and out by a certified identity provider.
 
-use control::admin::Operation;
 use serde_json::{Value, json};
 
 use super::fixture::{self, Member, certified, given, is_admitted, is_signed_in, member};
@@ -139,7 +138,7 @@ fn form_with_an_ended_session_is_refused_and_changes_nothing() {
     let mut ada = GatewayBrowser::new(&gateway);
     ada.sign_in_as("real", "ada");
     let [session] = fixture::sessions(&gateway).try_into().unwrap();
-    gateway.perform(Operation::EndSession { session: session.id });
+    gateway.end_session(session.id);
     let answer = ada.submit("/settings/keys/new", &[("name", "late")]);
     fixture::assert_refused(&answer, 401);
     assert!(text(&answer).contains("You are signed out"), "{}", text(&answer));

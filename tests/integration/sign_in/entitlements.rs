@@ -1,10 +1,9 @@
 //! Organizations and permissions of users: from the directory, or from the provider's claims.
 
-use control::admin::{Operation, Reply};
 use domain::identity::OrgId;
 use serde_json::{Value, json};
 
-use super::fixture::{self, PERSON, certified, hostile, is_admitted, is_signed_in, member, signed_in};
+use super::fixture::{self, PERSON, certified, hostile, is_admitted, is_signed_in, member, signed_in, users};
 use super::gateway_browser::{GatewayBrowser, text};
 use crate::oidc::hostile::Hostile;
 use crate::support::{Gateway, Upstream};
@@ -15,13 +14,11 @@ const BY_GROUPS: &str = "organization: { claim: groups, map: [{ value: acme-peop
      { value: readers, means: ['queries:read'] }] }";
 
 fn org(gateway: &Gateway, name: &str) -> OrgId {
-    let Reply::Org { org } = gateway.perform(Operation::CreateOrg { name: name.into() }) else { panic!("not an org") };
-    org.id
+    gateway.create_org(name).id
 }
 
 fn permissions(gateway: &Gateway, org: OrgId, email: &str) -> Vec<String> {
-    let Reply::Users(page) = gateway.perform(Operation::list_users(org.to_string())) else { panic!("not users") };
-    let found = page.items.into_iter().find(|user| user.email == email && user.removed.is_none());
+    let found = users(gateway, org).into_iter().find(|user| user.email == email && user.removed.is_none());
     found.map(|user| user.permissions.iter().map(ToString::to_string).collect()).unwrap_or_default()
 }
 
@@ -138,12 +135,12 @@ fn removed_user_is_refused_in_the_next_request_and_keeps_the_other_organization(
     let mut visitor = signed_in(&gateway, "corp");
     switch(&mut visitor, bolt.org);
     assert!(is_admitted(&mut visitor));
-    gateway.perform(Operation::RemoveUser { org: "bolt".into(), user: bolt.user.to_string() });
+    gateway.remove_user_of(bolt.org, bolt.user);
     assert!(!is_admitted(&mut visitor) && !is_signed_in(&mut visitor));
     assert_eq!(visitor.sign_in("corp").status, 303);
     assert!(is_admitted(&mut visitor));
     assert_eq!(upstream.last().header("x-org-id"), Some(&*acme.org.to_string()));
-    gateway.perform(Operation::RemoveUser { org: "acme".into(), user: acme.user.to_string() });
+    gateway.remove_user_of(acme.org, acme.user);
     assert!(!is_admitted(&mut visitor) && !is_signed_in(&mut visitor));
     fixture::assert_refused(&visitor.sign_in("corp"), 403);
 }

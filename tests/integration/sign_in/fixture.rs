@@ -1,15 +1,16 @@
 //! Gateways with identity providers and users, and checks of sessions, records and responses.
 
-use control::admin::{Operation, Reply};
-use control::management::Session;
+use control::management::{Session, User};
 use domain::identity::{OrgId, UserId};
+use domain::page::{PageLimit, PageQuery};
 use journal::audit::{Filter, Outcome, Reader, Record, RecordKind};
 use serde_json::{Value, json};
 
 use super::ORIGIN;
-use super::gateway_browser::{GatewayBrowser, SESSION, text};
+use super::gateway_browser::{GatewayBrowser, SESSION, path_here, text};
 use crate::oidc::certified_provider::Real;
 use crate::oidc::hostile::{Hostile, SECRET};
+use crate::support::gateway::OPERATOR;
 use crate::support::{Gateway, Response, Upstream, eventually};
 
 /// Email address of the user whom the hostile provider signs in.
@@ -65,17 +66,25 @@ pub fn real(accounts: Value) -> Real {
 
 /// Creates an organization with one user.
 pub fn member(gateway: &Gateway, org: &str, email: &str, permissions: &[&str]) -> Member {
-    let Reply::Org { org } = gateway.perform(Operation::CreateOrg { name: org.into() }) else { panic!("not an org") };
-    let permissions = permissions.iter().map(|permission| permission.parse().unwrap()).collect();
-    let user = Operation::CreateUser { org: org.id.to_string(), email: email.into(), permissions };
-    let Reply::User { user } = gateway.perform(user) else { panic!("not a user") };
-    Member { org: org.id, user: user.id }
+    let org = gateway.create_org(org).id;
+    Member { org, user: gateway.create_user(org, email, permissions).id }
+}
+
+/// The path of a new sign-in link of a user.
+pub fn link_of(gateway: &Gateway, member: Member) -> String {
+    path_here(&gateway.create_link(member.org, member.user))
+}
+
+/// The users of an organization.
+pub fn users(gateway: &Gateway, org: OrgId) -> Vec<User> {
+    let (org, page) = (org.to_string(), PageQuery::first(PageLimit::MAX));
+    gateway.perform(async |to, now| to.list_users(OPERATOR, &org, &page, now).await).items
 }
 
 /// All sessions.
 pub fn sessions(gateway: &Gateway) -> Vec<Session> {
-    let Reply::Sessions(page) = gateway.perform(Operation::list_sessions(None)) else { panic!("not sessions") };
-    page.items
+    let page = PageQuery::first(PageLimit::MAX);
+    gateway.perform(async |to, now| to.list_sessions(OPERATOR, None, false, &page, now).await).items
 }
 
 /// The audit records of changes, oldest first. Waits until all have an outcome.

@@ -1,10 +1,8 @@
 //! Sessions on a full disk: they end when users or operators end them.
 
-use control::admin::Operation;
-
-use super::fixture::{self, PERSON, is_signed_in, member};
+use super::fixture::{self, PERSON, is_signed_in, link_of, member};
 use super::gateway_browser::GatewayBrowser;
-use super::links::link_of;
+use crate::support::gateway::OPERATOR;
 use crate::support::{Gateway, SmallDisk, Upstream, eventually};
 
 #[test]
@@ -18,20 +16,19 @@ fn user_signs_out_with_no_byte_free() {
     let person = member(&gateway, "acme", PERSON, &[]);
     let sign_in = |gateway: &Gateway| {
         let mut browser = GatewayBrowser::new(gateway);
-        let link = Operation::LinkSession { org: person.org.to_string(), user: person.user.to_string() };
-        assert_eq!(browser.submit(&link_of(gateway.perform(link)), &[]).status, 303);
+        assert_eq!(browser.submit(&link_of(gateway, person), &[]).status, 303);
         browser
     };
     let (mut browser, mut other) = (sign_in(&gateway), sign_in(&gateway));
     disk.fill();
     assert_eq!(browser.submit("/settings/sign-out", &[]).status, 303);
     assert!(!is_signed_in(&mut browser) && is_signed_in(&mut other));
-    gateway.perform(Operation::EndSessions { org: "acme".into(), user: PERSON.into() });
+    gateway.perform(async |to, now| to.end_sessions(OPERATOR, "acme", PERSON, now).await);
     assert!(!is_signed_in(&mut other));
     // The space that is kept also lets operators sign in, in order to revoke what they must.
     let mut operator = sign_in(&gateway);
     assert!(is_signed_in(&mut operator));
-    gateway.perform(Operation::RemoveUser { org: "acme".into(), user: PERSON.into() });
+    gateway.remove_user_of("acme", PERSON);
     assert!(!is_signed_in(&mut operator));
     assert_eq!(disk.free(), 0);
     let path = disk.path().join("audit");

@@ -2,20 +2,12 @@
 
 use std::io::Write as _;
 
-use control::admin::{Operation, Reply};
-use control::management::NewKey;
 use serde_json::json;
 
-use super::fixture::{self, Member, PERSON, changes, hostile, is_signed_in, member, signed_in};
+use super::fixture::{self, PERSON, changes, hostile, is_signed_in, link_of, member, signed_in};
 use super::gateway_browser::{GatewayBrowser, text};
 use crate::oidc::hostile::Hostile;
 use crate::support::{Client, Gateway, Upstream};
-
-fn link(gateway: &Gateway, person: Member) -> String {
-    let ask = Operation::LinkSession { org: person.org.to_string(), user: person.user.to_string() };
-    let Reply::Link { link } = gateway.perform(ask) else { panic!("not a link") };
-    link.url.expose().strip_prefix(super::ORIGIN).unwrap().to_owned()
-}
 
 #[test]
 fn sign_in_attempts_are_limited_by_address_and_sessions_are_not_affected() {
@@ -40,7 +32,7 @@ fn sign_in_attempts_are_limited_by_address_and_sessions_are_not_affected() {
         assert!(refused.header("retry-after").unwrap().parse::<u64>().unwrap() > 0);
     }
     assert!(is_signed_in(&mut inside));
-    let link = link(&gateway, person);
+    let link = link_of(&gateway, person);
     assert_eq!(outside.submit(&link, &[]).status, 303, "a valid link does not count as an attempt");
 }
 
@@ -78,16 +70,8 @@ fn responses_to_a_session_are_kept_from_shared_caches() {
     assert_eq!(plain.header("set-cookie"), None, "the upstream cannot set the gateway's cookies");
     let said = visitor.fetch("GET", "/said");
     assert_eq!((said.header("vary"), said.header("cache-control")), (Some("Cookie"), Some("max-age=60")));
-    let create = Operation::CreateKey {
-        org: person.org.to_string(),
-        user: PERSON.into(),
-        name: "k".into(),
-        policy: Box::default(),
-        id: None,
-        sha256: None,
-    };
-    let Reply::NewKey(NewKey { api_key, .. }) = gateway.perform(create) else { panic!("not a key") };
-    let by_key = Client::connect(gateway.address).get("/x", api_key.unwrap().expose());
+    let key = gateway.create_key(person.org, PERSON, "k").text;
+    let by_key = Client::connect(gateway.address).get("/x", &key);
     assert_eq!((by_key.status, by_key.header("vary"), by_key.header("cache-control")), (200, None, None));
 }
 
@@ -96,20 +80,11 @@ fn removed_user_does_not_come_back_by_a_claim() {
     let (provider, upstream) = (Hostile::start(), Upstream::start());
     provider.behave(|now| now.claims = Box::new(|claims| claims["groups"] = json!(["acme"])));
     let gateway = fixture::gateway(&upstream, &[hostile("corp", &provider, "organization: { claim: groups }")]);
-    let Reply::Org { org } = gateway.perform(Operation::CreateOrg { name: "acme".into() }) else {
-        panic!("not an org")
-    };
+    gateway.create_org("acme");
     let mut visitor = signed_in(&gateway, "corp");
-    let remove = Operation::RemoveUser { org: org.id.to_string(), user: PERSON.into() };
-    gateway.perform(remove);
+    gateway.remove_user_of("acme", PERSON);
     fixture::assert_refused(&visitor.sign_in("corp"), 403);
-    let Reply::User { .. } = gateway.perform(Operation::CreateUser {
-        org: org.id.to_string(),
-        email: PERSON.into(),
-        permissions: Vec::new(),
-    }) else {
-        panic!("not a user")
-    };
+    gateway.create_user("acme", PERSON, &[]);
     assert_eq!(visitor.sign_in("corp").status, 303, "the operator can add the user again");
 }
 
@@ -119,7 +94,7 @@ fn keys_of_a_user_are_limited_and_records_name_the_sign_in_method() {
     let gateway = fixture::gateway(&upstream, &[]);
     let person = member(&gateway, "acme", PERSON, &[]);
     let mut visitor = GatewayBrowser::new(&gateway);
-    assert_eq!(visitor.submit(&link(&gateway, person), &[]).status, 303);
+    assert_eq!(visitor.submit(&link_of(&gateway, person), &[]).status, 303);
     for n in 0..100 {
         let made = visitor.submit("/settings/keys/new", &[("name", &format!("key {n}"))]);
         assert_eq!(made.status, 303, "{n}: {}", text(&made));
@@ -145,7 +120,7 @@ fn making_keys_is_no_way_around_the_limit() {
     let gateway = Gateway::with(&[upstream.address], &format!("{session}{limits}"));
     let person = member(&gateway, "acme", PERSON, &[]);
     let mut visitor = GatewayBrowser::new(&gateway);
-    assert_eq!(visitor.submit(&link(&gateway, person), &[]).status, 303);
+    assert_eq!(visitor.submit(&link_of(&gateway, person), &[]).status, 303);
     let own = [("Sec-Fetch-Site", "same-origin"), ("Content-Type", "application/json")];
     let (mut client, mut admitted) = (Client::connect(gateway.address), 0);
     let refused = loop {
@@ -169,18 +144,10 @@ fn making_keys_is_no_way_around_the_limit() {
     assert_eq!(page.status, 429, "{}", text(&page));
     assert!(page.header("retry-after").is_some() && text(&page).contains("too many keys"), "{}", text(&page));
     // The operator is not bound, and the key that the operator makes cannot be rotated by the member now.
-    let create = Operation::CreateKey {
-        org: person.org.to_string(),
-        user: person.user.to_string(),
-        name: "laptop".into(),
-        policy: Box::default(),
-        id: None,
-        sha256: None,
-    };
-    let Reply::NewKey(NewKey { key, .. }) = gateway.perform(create) else { panic!("not a key") };
+    let key = gateway.create_key(person.org, person.user, "laptop");
     let rotated = visitor.send("POST", &format!("/settings/api/v1/keys/{}/rotate", key.id), &own, "{}");
     assert_eq!((rotated.status, rotated.code().as_str()), (429, "key_creation_limited"));
-    gateway.perform(Operation::RotateKey { key: key.id, overlap: None, sha256: None });
+    gateway.rotate(&key, None);
 }
 
 #[test]
@@ -191,7 +158,7 @@ fn oldest_session_of_a_person_ends_for_a_new_one() {
     let person = member(&gateway, "acme", PERSON, &[]);
     let mut browsers: Vec<GatewayBrowser> = (0..3).map(|_| GatewayBrowser::new(&gateway)).collect();
     for browser in &mut browsers {
-        assert_eq!(browser.submit(&link(&gateway, person), &[]).status, 303);
+        assert_eq!(browser.submit(&link_of(&gateway, person), &[]).status, 303);
     }
     let signed_in: Vec<bool> = browsers.iter_mut().map(is_signed_in).collect();
     assert_eq!(signed_in, [false, true, true]);

@@ -2,23 +2,13 @@
 
 use std::time::Duration;
 
-use control::admin::{Operation, Reply};
 use domain::clock;
-use url::Url;
 
-use super::fixture::{self, Member, PERSON, changes, given, hostile, is_admitted, is_signed_in, member};
+use super::fixture::{self, Member, PERSON, changes, given, hostile, is_admitted, is_signed_in, link_of, member};
 use super::gateway_browser::{AGENT, GatewayBrowser, SESSION, path_here, text};
 use crate::oidc::hostile::Hostile;
+use crate::support::gateway::OPERATOR;
 use crate::support::{Gateway, Upstream};
-
-pub fn link_of(reply: Reply) -> String {
-    let Reply::Link { link } = reply else { panic!("not a link") };
-    path_here(&Url::parse(link.url.expose()).unwrap())
-}
-
-fn ask(member: Member) -> Operation {
-    Operation::LinkSession { org: member.org.to_string(), user: member.user.to_string() }
-}
 
 fn setup(upstream: &Upstream) -> (Gateway, Member) {
     let gateway = fixture::gateway(upstream, &[]);
@@ -30,7 +20,7 @@ fn setup(upstream: &Upstream) -> (Gateway, Member) {
 fn link_signs_in_once_and_is_recorded_in_the_audit() {
     let upstream = Upstream::start();
     let (gateway, person) = setup(&upstream);
-    let link = link_of(gateway.perform(ask(person)));
+    let link = link_of(&gateway, person);
     let mut visitor = GatewayBrowser::new(&gateway);
     // Opening the link, as mail scanners do, does not use it up.
     for _ in 0..3 {
@@ -66,7 +56,7 @@ fn link_redeemed_twice_at_once_works_once() {
     let upstream = Upstream::start();
     let (gateway, person) = setup(&upstream);
     for round in 1..=10 {
-        let link = link_of(gateway.perform(ask(person)));
+        let link = link_of(&gateway, person);
         let mut answers = std::thread::scope(|scope| {
             let racers = [(); 2].map(|()| {
                 let (mut racer, link) = (GatewayBrowser::new(&gateway), &link);
@@ -85,10 +75,12 @@ fn link_redeemed_twice_at_once_works_once() {
 #[test]
 fn link_is_valid_for_five_minutes() {
     let upstream = Upstream::start();
-    let (gateway, person) = setup(&upstream);
+    let (gateway, _) = setup(&upstream);
     let ago = |seconds| clock::now().before(Duration::from_secs(seconds));
     for (seconds, status) in [(290, 303), (301, 403)] {
-        let link = link_of(gateway.perform_at(ask(person), ago(seconds)));
+        let link =
+            gateway.perform_at(ago(seconds), async |to, now| to.create_link(OPERATOR, "acme", PERSON, now).await);
+        let link = path_here(&link.url.expose().parse().unwrap());
         assert_eq!(GatewayBrowser::new(&gateway).submit(&link, &[]).status, status, "after {seconds} s");
     }
 }
@@ -97,8 +89,8 @@ fn link_is_valid_for_five_minutes() {
 fn link_of_a_removed_user_is_refused() {
     let upstream = Upstream::start();
     let (gateway, person) = setup(&upstream);
-    let link = link_of(gateway.perform(ask(person)));
-    gateway.perform(Operation::RemoveUser { org: "acme".into(), user: person.user.to_string() });
+    let link = link_of(&gateway, person);
+    gateway.remove_user_of(person.org, person.user);
     fixture::assert_refused(&GatewayBrowser::new(&gateway).submit(&link, &[]), 403);
     assert!(fixture::sessions(&gateway).is_empty());
 }
@@ -108,13 +100,13 @@ fn link_ends_the_previous_session_and_is_refused_from_other_sites() {
     let upstream = Upstream::start();
     let (gateway, person) = setup(&upstream);
     let mut attacker = GatewayBrowser::new(&gateway);
-    attacker.submit(&link_of(gateway.perform(ask(person))), &[]);
+    attacker.submit(&link_of(&gateway, person), &[]);
     let mut victim = GatewayBrowser::new(&gateway);
     victim.plant(SESSION, &attacker.session());
-    victim.submit(&link_of(gateway.perform(ask(person))), &[]);
+    victim.submit(&link_of(&gateway, person), &[]);
     assert!(is_signed_in(&mut victim) && !is_signed_in(&mut attacker));
     // A form of another site cannot redeem it.
-    let link = link_of(gateway.perform(ask(person)));
+    let link = link_of(&gateway, person);
     let mut other = GatewayBrowser::new(&gateway);
     let evil = [("Sec-Fetch-Site", "cross-site"), ("Origin", "https://evil.test")];
     fixture::assert_refused(&other.send("POST", &link, &evil, ""), 403);
@@ -127,12 +119,13 @@ fn links_when_disabled_are_neither_created_nor_accepted() {
     let session = fixture::session(&[hostile("corp", &provider, "")], "  links: true\n");
     let mut gateway = Gateway::with(&[upstream.address], &session);
     let person = member(&gateway, "acme", PERSON, &[]);
-    let link = link_of(gateway.perform(ask(person)));
+    let link = link_of(&gateway, person);
     gateway.restart_with(|text| text.replace("links: true", "links: false"));
     let mut visitor = GatewayBrowser::new(&gateway);
     fixture::assert_refused(&visitor.arrive(&link), 409);
     fixture::assert_refused(&visitor.submit(&link, &[]), 409);
-    assert_eq!(gateway.refused(ask(person)), "no_links");
+    let refused = gateway.refused(async |to, now| to.create_link(OPERATOR, "acme", PERSON, now).await);
+    assert_eq!(refused, "no_links");
     assert!(!text(&visitor.open("/settings/sign-in")).contains("sign-in link"));
     assert_eq!(visitor.sign_in("corp").status, 303);
 }

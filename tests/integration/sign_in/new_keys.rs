@@ -1,7 +1,5 @@
 //! The way of a new key from the form to the page that shows it: by a redirect, sealed in a cookie, for one session.
 
-use control::admin::{Operation, Reply};
-
 use super::fixture::{self, member};
 use super::gateway_browser::{GatewayBrowser, SESSION, path_here, text};
 use crate::support::{Gateway, Response, Upstream};
@@ -16,9 +14,7 @@ fn signed_in(gateway: &Gateway) -> GatewayBrowser {
 }
 
 fn sign_in(gateway: &Gateway, visitor: &mut GatewayBrowser) {
-    let reply = gateway.perform(Operation::LinkSession { org: "acme".into(), user: ADA.into() });
-    let Reply::Link { link } = reply else { panic!("not a link: {reply:?}") };
-    assert_eq!(visitor.submit(&path_here(&link.url.expose().parse().unwrap()), &[]).status, 303);
+    assert_eq!(visitor.submit(&path_here(&gateway.create_link("acme", ADA)), &[]).status, 303);
 }
 
 /// The address of the page that shows a new key, and the name of its cookie.
@@ -115,8 +111,7 @@ fn pages_of_tokens_are_for_admins() {
     let gateway = fixture::gateway(&upstream, &[]);
     let mut ada = signed_in(&gateway);
     assert!(text(&ada.open("/settings/keys")).contains("href=\"/settings/tokens\""));
-    let permissions = vec!["queries:read".parse().unwrap()];
-    gateway.perform(Operation::PermitUser { org: "acme".into(), user: ADA.into(), permissions });
+    gateway.permit_user_of("acme", ADA, &["queries:read"]);
     assert!(!text(&ada.open("/settings/keys")).contains("/settings/tokens"), "the navigation of a member");
     for path in ["/settings/tokens", "/settings/tokens/new"] {
         assert_eq!(ada.open(path).status, 403, "{path}");

@@ -1,13 +1,11 @@
 //! Persons: bounds go by issuer and `sub`, or by the user of a link, and never by the address that two
 //! providers may claim.
 
-use control::admin::{Operation, Reply};
 use control::management::Session;
 use serde_json::json;
 
-use super::fixture::{self, PERSON, hostile, is_admitted, is_signed_in, member, sessions, signed_in};
+use super::fixture::{self, Member, PERSON, hostile, is_admitted, is_signed_in, link_of, member, sessions, signed_in};
 use super::gateway_browser::{GatewayBrowser, text};
-use super::links::link_of;
 use crate::oidc::hostile::Hostile;
 use crate::support::{Gateway, Response, Upstream};
 
@@ -44,7 +42,7 @@ impl TwoProviders {
         };
         let gateway = Gateway::with(&[upstream.address], &format!("{session}{blocks}"));
         for name in ["acme", "bolt"] {
-            gateway.perform(Operation::CreateOrg { name: name.into() });
+            gateway.create_org(name);
         }
         Self { gateway, _upstream: upstream, _providers: providers }
     }
@@ -131,13 +129,9 @@ fn all_other_sessions_end_by_one_request_that_is_always_served() {
     let gateway = Gateway::with(&[upstream.address], &session);
     let person = member(&gateway, "acme", PERSON, &[]);
     let other = member(&gateway, "bolt", "other@example.com", &[]);
-    let link = |member: fixture::Member| {
-        let ask = Operation::LinkSession { org: member.org.to_string(), user: member.user.to_string() };
-        link_of(gateway.perform(ask))
-    };
     let [mut by_link, mut stranger] = [person, other].map(|member| {
         let mut visitor = GatewayBrowser::new(&gateway);
-        assert_eq!(visitor.submit(&link(member), &[]).status, 303);
+        assert_eq!(visitor.submit(&link_of(&gateway, member), &[]).status, 303);
         visitor
     });
     let (mut owner, mut stolen) = (signed_in(&gateway, "corp"), signed_in(&gateway, "corp"));
@@ -146,7 +140,7 @@ fn all_other_sessions_end_by_one_request_that_is_always_served() {
     assert_eq!(owner.fetch("GET", &format!("{API}/org")).status, 200);
     assert_eq!(owner.fetch("GET", &format!("{API}/org")).status, 429);
     assert!(!is_admitted(&mut by_link));
-    assert_eq!(by_link.submit(&link(person), &[]).status, 303);
+    assert_eq!(by_link.submit(&link_of(&gateway, person), &[]).status, 303);
     for _ in 0..3 {
         let ended = owner.submit("/settings/sessions/end-others", &[]);
         assert_eq!((ended.status, ended.header("location")), (303, Some("/settings/sessions?done=ended-others")));
@@ -173,13 +167,9 @@ fn administrator_ends_the_membership_of_the_own_organization_only() {
     let [acme, bolt] = ["acme", "bolt"].map(|org| member(&gateway, org, PERSON, &[]));
     let mut person = signed_in(&gateway, "corp");
     let [boss_of_acme, boss_of_bolt] = ["acme", "bolt"].map(|org| {
-        let email = format!("boss@{org}.example");
-        let permissions = vec!["org:admin".parse().unwrap()];
-        let create = Operation::CreateUser { org: org.into(), email: email.clone(), permissions };
-        let Reply::User { user } = gateway.perform(create) else { panic!("not a user") };
-        let ask = Operation::LinkSession { org: user.org.to_string(), user: user.id.to_string() };
+        let user = gateway.create_user(org, &format!("boss@{org}.example"), &["org:admin"]);
         let mut boss = GatewayBrowser::new(&gateway);
-        assert_eq!(boss.submit(&link_of(gateway.perform(ask)), &[]).status, 303);
+        assert_eq!(boss.submit(&link_of(&gateway, Member { org: user.org, user: user.id }), &[]).status, 303);
         boss
     });
     let ([mut boss_of_acme, mut boss_of_bolt], id) = ([boss_of_acme, boss_of_bolt], own(&mut person));

@@ -1,12 +1,12 @@
 //! Accounts of services on the dashboard: admins see them and make their keys, and nothing signs one in.
 
-use control::admin::{Operation, Reply};
 use control::management::User;
 use serde_json::json;
 
 use super::fixture::{self, Member, PERSON, assert_refused, hostile, member, sessions, signed_in};
 use super::gateway_browser::{GatewayBrowser, text};
 use crate::oidc::hostile::Hostile;
+use crate::support::gateway::{OPERATOR, parse_permissions};
 use crate::support::{Client, Gateway, Upstream};
 
 const SERVICE: &str = "nightly report";
@@ -14,19 +14,14 @@ const BOB: &str = "bob@example.com";
 
 /// A service of the organization `acme`, for which this person is responsible.
 fn add_service(gateway: &Gateway, responsible: &str) -> User {
-    let create = Operation::CreateService {
-        org: "acme".into(),
-        name: "Nightly Report".into(),
-        responsible: responsible.into(),
-        permissions: vec!["org:admin".parse().unwrap()],
-    };
-    let Reply::User { user } = gateway.perform(create) else { panic!("not a user") };
-    user
+    let permissions = parse_permissions(&["org:admin"]);
+    gateway.perform(async |to, now| {
+        to.create_service(OPERATOR, "acme", "Nightly Report", responsible, permissions, now).await
+    })
 }
 
 fn add_bob(gateway: &Gateway) {
-    let permissions = vec!["queries:read".parse().unwrap()];
-    gateway.perform(Operation::CreateUser { org: "acme".into(), email: BOB.into(), permissions });
+    gateway.create_user("acme", BOB, &["queries:read"]);
 }
 
 fn page(visitor: &mut GatewayBrowser, path: &str) -> String {
@@ -45,8 +40,8 @@ fn row(visitor: &mut GatewayBrowser) -> String {
 
 /// The only key that is not Ada's: its page.
 fn key_page(gateway: &Gateway, visitor: &mut GatewayBrowser) -> String {
-    let Reply::Keys(page_of_keys) = gateway.perform(Operation::list_keys("acme".into())) else { panic!("not keys") };
-    let key = page_of_keys.items.iter().find(|key| key.email == SERVICE).expect("a key of the service");
+    let keys = gateway.list_keys("acme");
+    let key = keys.iter().find(|key| key.email == SERVICE).expect("a key of the service");
     page(visitor, &format!("/settings/keys/{}", key.id))
 }
 
@@ -73,19 +68,21 @@ fn admin_creates_keys_of_a_service_and_sees_that_its_person_has_left() {
     let before = row(&mut admin);
     assert!(before.contains(">Service<") && before.contains("bob<wbr>@example.com"), "{before}");
     assert_eq!(before.matches("class=\"badge").count(), 1, "its own state alone: {before}");
-    let suspend = Operation::SuspendUser { org: "acme".into(), user: BOB.into() };
-    let resume = Operation::ResumeUser { org: "acme".into(), user: BOB.into() };
-    let remove = Operation::RemoveUser { org: "acme".into(), user: BOB.into() };
-    for (change, mark) in [(suspend, Some(">Suspended<")), (resume, None), (remove, Some(">Removed<"))] {
-        gateway.perform(change);
+    let changes: [(&dyn Fn() -> User, _); 3] = [
+        (&|| gateway.suspend_user_of("acme", BOB), Some(">Suspended<")),
+        (&|| gateway.resume_user_of("acme", BOB), None),
+        (&|| gateway.remove_user_of("acme", BOB), Some(">Removed<")),
+    ];
+    for (change, mark) in changes {
+        change();
         for shown in [row(&mut admin), key_page(&gateway, &mut admin)] {
             let badges: Vec<&str> = [">Suspended<", ">Removed<"].into_iter().filter(|it| shown.contains(it)).collect();
             assert_eq!(badges, mark.into_iter().collect::<Vec<_>>(), "{shown}");
         }
         assert_eq!(status(), 200, "the service goes on");
     }
-    let (org, user, responsible) = ("acme".into(), SERVICE.into(), ada.to_string());
-    gateway.perform(Operation::ReassignUser { org, user, responsible });
+    let ada = ada.to_string();
+    gateway.perform(async |to, now| to.reassign_user(OPERATOR, "acme", SERVICE, &ada, now).await);
     let after = row(&mut admin);
     assert!(!after.contains("Removed") && after.contains("person<wbr>@example.com"), "{after}");
 }
@@ -102,8 +99,8 @@ fn member_creates_no_key_of_a_service_even_when_responsible() {
         let created = visitor.submit("/settings/keys/new", &[("name", "mine"), ("owner", owner)]);
         assert_eq!(created.status, 403, "{}", text(&created));
     }
-    let Reply::Keys(keys) = gateway.perform(Operation::list_keys("acme".into())) else { panic!("not keys") };
-    assert!(keys.items.is_empty(), "{keys:?}");
+    let keys = gateway.list_keys("acme");
+    assert!(keys.is_empty(), "{keys:?}");
 }
 
 #[test]
@@ -114,7 +111,8 @@ fn service_never_signs_in() {
     member(&gateway, "acme", PERSON, &[]);
     let service = add_service(&gateway, PERSON);
     for user in [SERVICE.to_owned(), service.id.to_string()] {
-        assert_eq!(gateway.refused(Operation::LinkSession { org: "acme".into(), user }), "not_a_person");
+        let refused = gateway.refused(async |to, now| to.create_link(OPERATOR, "acme", &user, now).await);
+        assert_eq!(refused, "not_a_person");
     }
     // A provider that vouches for any name vouches for no service.
     for email in [SERVICE, "Nightly Report", "nightly report@"] {

@@ -1,7 +1,5 @@
 //! Sessions at several gateways with one state, across restarts, and without Redis.
 
-use control::admin::{Operation, Reply};
-
 use super::fixture::{self, PERSON, hostile, is_admitted, is_signed_in, member, sessions, signed_in};
 use super::gateway_browser::{GatewayBrowser, SESSION, SIGN_IN, path_here, text};
 use super::process::GatewayProcess;
@@ -70,9 +68,7 @@ fn links_and_callbacks_work_once_at_one_of_all_gateways() {
             racer.arrive(&back).status
         });
         assert_eq!(statuses, [303, 400]);
-        let ask = Operation::LinkSession { org: "acme".into(), user: PERSON.into() };
-        let Reply::Link { link } = two[0].perform(ask) else { panic!("not a link") };
-        let link = path_here(&link.url.expose().parse().unwrap());
+        let link = path_here(&two[0].create_link("acme", PERSON));
         assert_eq!(race(&two, |racer| racer.submit(&link, &[]).status), [303, 403]);
     }
 }
@@ -106,9 +102,9 @@ fn session_is_valid_and_ends_at_all_gateways_at_once() {
             }
             "operator" => {
                 let [session] = sessions(&two[1]).try_into().unwrap();
-                two[1].perform(Operation::EndSession { session: session.id });
+                two[1].end_session(session.id);
             }
-            _ => drop(two[0].perform(Operation::RemoveUser { org: "acme".into(), user: PERSON.into() })),
+            _ => drop(two[0].remove_user_of("acme", PERSON)),
         }
         // In the other order as well.
         two.reverse();

@@ -62,9 +62,7 @@ fn user_with_a_session_at_the_only_provider_is_signed_in_without_a_click() {
     }
     assert_eq!(later.sign_in_as("real", "ada").status, 303);
     assert!(is_signed_in(&mut later) && later.cookie(NO_SILENT).is_none());
-    fixture::sessions(&gateway).iter().for_each(|session| {
-        gateway.perform(control::admin::Operation::EndSession { session: session.id });
-    });
+    fixture::sessions(&gateway).iter().for_each(|session| gateway.end_session(session.id));
     assert!(is_sign_in_page(&open(&mut later, "/settings/sign-in")), "a session that was ended stays ended");
 }
 

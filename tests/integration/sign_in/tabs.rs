@@ -4,8 +4,7 @@ use domain::session::Token;
 use serde_json::json;
 
 use super::fixture::{self, PERSON, given, hostile, is_signed_in, member, sessions};
-use super::gateway_browser::{GatewayBrowser, SESSION, SIGN_IN, text};
-use super::links::link_of;
+use super::gateway_browser::{GatewayBrowser, SESSION, SIGN_IN, path_here, text};
 use crate::oidc::hostile::{Hostile, Raw};
 use crate::support::{Gateway, Response, Upstream};
 
@@ -68,8 +67,7 @@ fn twelve_tabs_of_each_of_two_browsers_sign_in_by_provider_and_by_link() {
     }
     assert!(tabs.iter_mut().all(is_signed_in));
 
-    let ask = control::admin::Operation::LinkSession { org: "acme".into(), user: PERSON.into() };
-    let link = link_of(gateway.perform(ask));
+    let link = path_here(&gateway.create_link("acme", PERSON));
     let mut browser = GatewayBrowser::new(&gateway);
     assert_eq!((0..TABS).map(|_| browser.arrive(&link).status).collect::<Vec<_>>(), [200; TABS]);
     for _ in 0..TABS {

@@ -1,10 +1,7 @@
 //! The page of users: an admin suspends and resumes users of the organization, and nobody else does.
 
-use control::admin::{Operation, Reply};
-
 use super::fixture::{self, PERSON, hostile, is_signed_in, member, signed_in};
-use super::gateway_browser::{GatewayBrowser, text};
-use super::links::link_of;
+use super::gateway_browser::{GatewayBrowser, path_here, text};
 use crate::oidc::hostile::Hostile;
 use crate::support::{Client, Gateway, Upstream};
 
@@ -12,19 +9,8 @@ const BOB: &str = "bob@example.com";
 
 /// Another user of the organization `acme`, with this permission, and a key.
 fn add(gateway: &Gateway, email: &str, permission: &str) -> (String, String) {
-    let permissions = vec![permission.parse().unwrap()];
-    let create = Operation::CreateUser { org: "acme".into(), email: email.into(), permissions };
-    let Reply::User { user } = gateway.perform(create) else { panic!("not a user") };
-    let create = Operation::CreateKey {
-        org: "acme".into(),
-        user: user.id.to_string(),
-        name: "k".into(),
-        policy: Box::default(),
-        id: None,
-        sha256: None,
-    };
-    let Reply::NewKey(key) = gateway.perform(create) else { panic!("not a key") };
-    (user.id.to_string(), key.api_key.as_ref().unwrap().expose().to_owned())
+    let user = gateway.create_user("acme", email, &[permission]).id;
+    (user.to_string(), gateway.create_key("acme", user, "k").text)
 }
 
 fn page(visitor: &mut GatewayBrowser) -> String {
@@ -43,8 +29,7 @@ fn admin_suspends_and_resumes_users_of_the_organization_but_not_the_last_admin()
     let elsewhere = member(&gateway, "bolt", BOB, &[]);
     let mut admin = signed_in(&gateway, "corp");
     let mut of_bob = GatewayBrowser::new(&gateway);
-    let link = link_of(gateway.perform(Operation::LinkSession { org: "acme".into(), user: BOB.into() }));
-    assert_eq!(of_bob.submit(&link, &[]).status, 303);
+    assert_eq!(of_bob.submit(&path_here(&gateway.create_link("acme", BOB)), &[]).status, 303);
     assert!(is_signed_in(&mut of_bob));
     let status = |key: &str| Client::connect(gateway.address).get("/x", key).status;
     assert_eq!(status(&key), 200);
@@ -73,7 +58,7 @@ fn admin_suspends_and_resumes_users_of_the_organization_but_not_the_last_admin()
     assert_eq!(admin.submit(&format!("/settings/users/{eve}/suspend"), &[]).status, 303);
     let last = admin.submit(&format!("/settings/users/{}/suspend", ada.user), &[]);
     assert_eq!(last.status, 409, "a suspended admin does not count");
-    gateway.perform(Operation::ResumeUser { org: "acme".into(), user: eve });
+    gateway.resume_user_of("acme", eve);
     assert_eq!(admin.submit(&format!("/settings/users/{}/suspend", ada.user), &[]).status, 303);
     assert!(!is_signed_in(&mut admin));
 }

@@ -1,13 +1,11 @@
 //! Withdrawal: what a provider no longer vouches for ends at the person's next sign-in, also at one that is refused.
 
-use control::admin::{Operation, Reply};
-use control::management::{NewKey, User};
+use control::management::User;
 use domain::identity::{OrgId, UserId};
 use serde_json::{Value, json};
 
-use super::fixture::{self, Member, PERSON, hostile, is_admitted, is_signed_in, member, signed_in};
+use super::fixture::{self, Member, PERSON, hostile, is_admitted, is_signed_in, link_of, member, signed_in};
 use super::gateway_browser::{GatewayBrowser, text};
-use super::links::link_of;
 use crate::oidc::hostile::Hostile;
 use crate::support::{Client, Gateway, Upstream};
 
@@ -34,20 +32,13 @@ impl Setup {
         let mut providers = vec![hostile("corp", &corp, people)];
         providers.extend(more(&corp));
         let gateway = fixture::gateway(&upstream, &providers);
-        let [acme, bolt] = ["acme", "bolt"].map(|name| {
-            let Reply::Org { org } = gateway.perform(Operation::CreateOrg { name: name.into() }) else {
-                panic!("not an org")
-            };
-            org.id
-        });
+        let [acme, bolt] = ["acme", "bolt"].map(|name| gateway.create_org(name).id);
         Self { gateway, upstream, corp, acme, bolt }
     }
 
     fn user(&self, org: OrgId) -> User {
-        let Reply::Users(page) = self.gateway.perform(Operation::list_users(org.to_string())) else {
-            panic!("not users")
-        };
-        page.items.into_iter().find(|user| user.email == PERSON && user.removed.is_none()).expect("there is a user")
+        let mut users = fixture::users(&self.gateway, org).into_iter();
+        users.find(|user| user.email == PERSON && user.removed.is_none()).expect("there is a user")
     }
 
     fn key(&self, org: OrgId) -> String {
@@ -64,16 +55,7 @@ impl Setup {
 }
 
 fn key(gateway: &Gateway, org: OrgId, user: UserId) -> String {
-    let create = Operation::CreateKey {
-        org: org.to_string(),
-        user: user.to_string(),
-        name: "k".into(),
-        policy: Box::default(),
-        id: None,
-        sha256: None,
-    };
-    let Reply::NewKey(NewKey { api_key, .. }) = gateway.perform(create) else { panic!("not a key") };
-    api_key.unwrap().expose().to_owned()
+    gateway.create_key(org, user, "k").text
 }
 
 /// Makes a provider claim these organizations from now on, and `org:admin`.
@@ -153,11 +135,7 @@ fn suspended_user_has_no_sessions_and_cannot_sign_in_until_resumed() {
     let mut old = signed_in(&setup.gateway, "corp");
     choose(&mut old, setup.bolt);
     let [of_acme, of_bolt] = [setup.acme, setup.bolt].map(|org| setup.key(org));
-    let operation = |resume: bool| {
-        let (org, user) = (setup.bolt.to_string(), PERSON.to_owned());
-        if resume { Operation::ResumeUser { org, user } } else { Operation::SuspendUser { org, user } }
-    };
-    setup.gateway.perform(operation(false));
+    setup.gateway.suspend_user_of(setup.bolt, PERSON);
     let refused = Client::connect(setup.gateway.address).get("/x", &of_bolt);
     assert_eq!((refused.status, refused.code().as_str()), (401, "invalid_token"));
     assert_eq!(setup.status(&of_acme), 200, "the person acts in the other organization");
@@ -176,7 +154,7 @@ fn suspended_user_has_no_sessions_and_cannot_sign_in_until_resumed() {
     assert_eq!(nowhere.sign_in("corp").status, 403);
     assert!(setup.user(setup.bolt).suspended.is_some());
 
-    setup.gateway.perform(operation(true));
+    setup.gateway.resume_user_of(setup.bolt, PERSON);
     assert_eq!(setup.status(&of_bolt), 200, "the keys come back");
     // Its last organization has gone with the claim, and no session comes back with the user.
     assert!(!is_signed_in(&mut old));
@@ -199,15 +177,13 @@ fn refused_sign_in_withdraws_too() {
     assert_eq!(setup.status(&key), 403);
     assert!(!is_admitted(&mut old) && !is_signed_in(&mut old));
     // A link does not bring the user back, and the operator does.
-    let user = setup.user(setup.acme);
-    let ask = || Operation::LinkSession { org: setup.acme.to_string(), user: user.id.to_string() };
-    let link = link_of(setup.gateway.perform(ask()));
+    let person = Member { org: setup.acme, user: setup.user(setup.acme).id };
+    let link = link_of(&setup.gateway, person);
     fixture::assert_refused(&GatewayBrowser::new(&setup.gateway).submit(&link, &[]), 403);
-    let (org, user) = (setup.acme.to_string(), user.id.to_string());
-    setup.gateway.perform(Operation::PermitUser { org, user, permissions: Vec::new() });
+    setup.gateway.permit_user_of(person.org, person.user, &[]);
     assert_eq!(setup.status(&key), 200);
     assert!(!is_admitted(&mut old));
-    let link = link_of(setup.gateway.perform(ask()));
+    let link = link_of(&setup.gateway, person);
     assert_eq!(GatewayBrowser::new(&setup.gateway).submit(&link, &[]).status, 303);
 }
 
@@ -232,12 +208,9 @@ fn changed_or_unverified_address_is_no_way_to_keep_what_is_no_longer_claimed() {
 #[test]
 fn user_whom_only_the_operator_has_entered_is_not_withdrawn() {
     let setup = Setup::new(BY_CLAIMS);
-    let enter = |org: &str| {
-        let permissions = vec!["org:admin".parse().unwrap()];
-        setup.gateway.perform(Operation::CreateUser { org: org.into(), email: PERSON.into(), permissions });
-    };
-    enter("acme");
-    enter("bolt");
+    for org in [setup.acme, setup.bolt] {
+        setup.gateway.create_user(org, PERSON, &["org:admin"]);
+    }
     let [of_acme, of_bolt] = [setup.acme, setup.bolt].map(|org| setup.key(org));
     claim(&setup.corp, &["bolt"]);
     let mut visitor = signed_in(&setup.gateway, "corp");
