@@ -35,17 +35,14 @@ impl Answer {
             return Err(self.problem());
         }
         if call.makes_secret && self.headers.contains_key(REPLAYED) {
-            self.check_secret(call)?;
+            return Err(self.lost_secret(call));
         }
         let parsed = serde_json::from_slice(&self.body);
         Ok(parsed.context("cannot parse the gateway's answer; is it of another version?")?)
     }
 
-    /// Secrets are not stored: one that was made is lost with the first answer, unless it came from here.
-    fn check_secret(&self, call: &Call) -> Result<(), CliError> {
-        if call.body.as_ref().is_some_and(|body| body.get("sha256").is_some()) {
-            return Ok(());
-        }
+    /// Secrets are not stored: one that was made is lost with the first answer.
+    fn lost_secret(&self, call: &Call) -> CliError {
         let record: Value = serde_json::from_slice(&self.body).unwrap_or_default();
         let id = record.get("id").and_then(Value::as_str).unwrap_or_default();
         let lost = "and the connection broke off before it was shown";
@@ -54,7 +51,7 @@ impl Answer {
         } else {
             format!("key {id} has a new secret, {lost}; run `keygate key rotate {id}`")
         };
-        Err(anyhow!(message).into())
+        anyhow!(message).into()
     }
 
     /// The error of an answer that is a problem (RFC 9457).

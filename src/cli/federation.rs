@@ -7,6 +7,7 @@ use anyhow::anyhow;
 use clap::Subcommand;
 
 use super::call::Call;
+use super::calls::{RULES, create_rule, list_rules, remove_rule};
 use super::installation::Installation;
 use super::output::{or_dash, seconds};
 use super::show::joined;
@@ -16,8 +17,6 @@ use domain::identity::Permission;
 use platform::settings::{WithUnit, parse_duration};
 use state::ClaimPattern;
 
-/// Segment of the paths of rules.
-const RULES: &str = "federation-rules";
 /// Columns of a list of rules.
 pub(super) const COLUMNS: [&str; 7] = ["NAME", "SERVICE", "ISSUER", "AUDIENCE", "CLAIMS", "PERMISSIONS", "MAX"];
 
@@ -108,21 +107,6 @@ impl RemoteCommand<Command> {
                 show::perform::<FederationRule>(installation, &remove_rule(&org, &name), self.format),
         }
     }
-}
-
-/// The call that creates a rule.
-pub(super) fn create_rule(org: &str, rule: &NewFederationRule) -> Call {
-    Call::post(&["orgs", org, RULES]).with_body(rule)
-}
-
-/// The call that lists the rules of an organization.
-pub(super) fn list_rules(org: &str) -> Call {
-    Call::get(&["orgs", org, RULES])
-}
-
-/// The call that removes a rule.
-pub(super) fn remove_rule(org: &str, name: &str) -> Call {
-    Call::delete(&["orgs", org, RULES, name])
 }
 
 /// Refuses a name that is given twice: one of the two would be left out, and the rule be wider than it was meant.

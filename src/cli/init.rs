@@ -17,17 +17,15 @@ use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
 
-use super::call::Call;
+use super::calls::{self, create_org};
 use super::demo::free_address;
 use super::installation::Installation;
-use super::user::create_user as create_user_call;
 use super::{CliError, ExitStatus, control, output, service_user};
 use crate::config::Config;
 use ::control::management::UserKind;
 use ::upstream::{Source, SourceError};
 use domain::identity::Permission;
 use serde::de::IgnoredAny;
-use serde_json::json;
 
 /// Default address of the gateway, and preferred port of `/metrics`.
 const LISTEN: &str = "127.0.0.1:8080";
@@ -118,9 +116,9 @@ fn admin_address(listen: SocketAddr) -> anyhow::Result<SocketAddr> {
 /// Creates the organization and its user in the new state.
 fn create_user(file: &Path) -> Result<(), CliError> {
     let permission: Permission = PERMISSION.parse().expect("it is a permission");
-    let user = create_user_call(ORG, USER, UserKind::Person, None, &[permission]);
+    let user = calls::create_user(ORG, USER, UserKind::Person, None, &[permission]);
     control::with_server(&Installation::new(Some(file.to_owned()), None), async |server| {
-        server.perform::<IgnoredAny>(&Call::post(&["orgs"]).with_body(&json!({ "name": ORG }))).await?;
+        server.perform::<IgnoredAny>(&create_org(ORG)).await?;
         server.perform::<IgnoredAny>(&user).await
     })?;
     Ok(())

@@ -1,12 +1,12 @@
 //! `keygate key`: manages API keys. A new key is printed once, as the only line on standard output.
 
-use std::collections::BTreeMap;
 use std::time::Duration;
 
 use clap::{Subcommand, ValueEnum};
 use serde_json::json;
 
 use super::call::Call;
+use super::calls::{enable_key, limit_key, revoke_key, show_key as call_of_key};
 use super::installation::Installation;
 use super::key_generate::{GenerateArgs, GivenSecret};
 use super::key_policy::{DisableArgs, PolicyFlags, SetArgs, perform_on};
@@ -15,7 +15,7 @@ use super::show::{self, Format};
 use super::{CliError, RemoteCommand, control, list, output};
 use ::control::management::{Key, KeyQuery, KeyStatus, LimitUpdate, NewKey};
 use domain::key::{KeyDigest, KeyId};
-use platform::settings::{WithUnit, parse_duration};
+use platform::settings::parse_duration;
 
 /// Commands of `keygate key`.
 #[derive(Debug, Subcommand)]
@@ -206,21 +206,6 @@ impl RemoteCommand<Command> {
     }
 }
 
-/// The call that revokes a key.
-pub(super) fn revoke_key(key: KeyId) -> Call {
-    Call::post(&["keys", &key.to_string(), "revoke"])
-}
-
-/// The call that enables a key.
-pub(super) fn enable_key(key: KeyId) -> Call {
-    Call::post(&["keys", &key.to_string(), "enable"])
-}
-
-/// The call that disables a key.
-pub(super) fn disable_key(key: KeyId, leaked: bool) -> Call {
-    Call::post(&["keys", &key.to_string(), "disable"]).with_body(&json!({ "leaked": leaked }))
-}
-
 fn rotate_key(key: KeyId, overlap: Option<Duration>, sha256: Option<String>) -> Call {
     // A part of a second is a whole one.
     let seconds = overlap.map(|overlap| overlap.as_secs() + u64::from(overlap.subsec_nanos() > 0));
@@ -236,24 +221,10 @@ impl NewLimits {
         let is_look = requests.is_none() && per.is_none() && burst.is_none();
         match (default, is_look) {
             (true, _) => limit_key(key, None),
-            (false, true) => Call::get(&["keys", &key.to_string()]),
+            (false, true) => call_of_key(key),
             (false, false) => limit_key(key, Some(LimitUpdate { requests, per, burst })),
         }
     }
-}
-
-/// The call that gives a key limits of its own, or the configured ones. What is absent stays as it is, but for the burst,
-/// which follows the requests.
-pub(super) fn limit_key(key: KeyId, limits: Option<LimitUpdate>) -> Call {
-    let limits = limits.map(|LimitUpdate { requests, per, burst }| {
-        let members = [
-            ("requests", json!(requests)),
-            ("per", json!(per.map(|per| WithUnit::Duration(per).to_string()))),
-            ("burst", json!(burst.or(requests))),
-        ];
-        members.into_iter().filter(|(_, value)| !value.is_null()).collect::<BTreeMap<_, _>>()
-    });
-    Call::patch(&["keys", &key.to_string()], &json!({ "limits": limits }))
 }
 
 impl ListFilter {
@@ -299,7 +270,7 @@ fn print_digest(format: Format) -> Result<(), CliError> {
 fn show_key(installation: &Installation, target: KeyTarget, format: Format) -> Result<(), CliError> {
     let (key, attempt) = control::with_server(installation, async |server| {
         let id = target.resolve(server).await?;
-        let key: Key = server.perform(&Call::get(&["keys", &id.to_string()])).await?;
+        let key: Key = server.perform(&call_of_key(id)).await?;
         let mut activity = server.activity(std::slice::from_ref(&key)).await;
         Ok((key, activity.remove(&id).and_then(|activity| activity.last_attempt)))
     })?;

@@ -4,12 +4,11 @@ use std::collections::BTreeMap;
 
 use anyhow::anyhow;
 use clap::ValueEnum;
-use serde_json::json;
 
 use super::call::Call;
+use super::calls::{disable_key, set_key};
 use super::expiry::parse_expiry;
 use super::installation::Installation;
-use super::key::disable_key;
 use super::key_target::{KeyTarget, KeyTargetParser, TargetArgs};
 use super::show::{self, Format, Shown};
 use super::{CliError, ExitStatus, control};
@@ -115,11 +114,6 @@ impl DisableArgs {
         let leaked = self.leaked;
         perform_on::<Key>(installation, self.target.read()?, |key| disable_key(key, leaked), format)
     }
-}
-
-/// The call that changes the policy of a key.
-pub(super) fn set_key(key: KeyId, policy: &PolicyUpdate) -> Call {
-    Call::patch(&["keys", &key.to_string()], &json!({ "policy": policy }))
 }
 
 /// Performs a call on the key that an argument names, and prints the record that it answers with.

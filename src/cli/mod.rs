@@ -61,6 +61,7 @@ mod apply;
 mod installation;
 mod control;
 mod call;
+mod calls;
 mod answer;
 mod client;
 mod remote;

@@ -6,6 +6,7 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::call::Call;
+use super::calls::create_org;
 use super::installation::Installation;
 use super::{CliError, RemoteCommand, list, show};
 use ::control::management::{Org, OrgPolicyUpdate};
@@ -92,7 +93,7 @@ fn call(command: Command) -> Call {
     let patch = |org: &str, patch: Value| Call::patch(&["orgs", org], &patch);
     match command {
         Command::List => Call::get(&["orgs"]),
-        Command::Create { name } => Call::post(&["orgs"]).with_body(&json!({ "name": name })),
+        Command::Create { name } => create_org(&name),
         Command::Show { org } | Command::Limits { org, concurrent: None, default: false } => show(&org),
         Command::Suspend { org } => patch(&org, json!({ "suspended": true })),
         Command::Resume { org } => patch(&org, json!({ "suspended": false })),

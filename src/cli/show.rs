@@ -34,7 +34,7 @@ pub(super) trait Shown: Serialize + DeserializeOwned {
     /// Prints it for people.
     fn show(&self) -> io::Result<()>;
 
-    /// What to do when its secret is lost, of a record that has one.
+    /// Advice for when its secret is lost, of a record that has one.
     fn way_out(&self) -> Option<String> {
         None
     }
@@ -82,8 +82,8 @@ impl Shown for NewKey {
             format!("key {id} was created")
         };
         Some(format!(
-            "{made}, and its new secret is lost; `keygate key rotate {id}` prints another one, `keygate key revoke {id}` \
-             ends the key"
+            "{made}, and its new secret is lost; `keygate key rotate {id}` prints another one, `keygate key revoke \
+             {id}` ends the key"
         ))
     }
 }

@@ -1,9 +1,10 @@
 //! `keygate user`: manages the users of an organization.
 
 use clap::Subcommand;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::call::Call;
+use super::calls::{create_user, patch_user};
 use super::control::{self, Server};
 use super::installation::Installation;
 use super::{CliError, RemoteCommand, list, output, show};
@@ -150,11 +151,6 @@ async fn permit(
     Ok((after, taken))
 }
 
-/// The call that patches a user.
-pub(super) fn patch_user(org: &str, user: &str, patch: &Value) -> Call {
-    Call::patch(&["orgs", org, "users", user], patch)
-}
-
 fn call(command: Command) -> Call {
     match command {
         Command::Create { org: InOrg { org }, email, service, responsible, permissions } => {
@@ -171,17 +167,4 @@ fn call(command: Command) -> Call {
         Command::Resume { org: InOrg { org }, user } => patch_user(&org, &user, &json!({ "suspended": false })),
         Command::Remove { org: InOrg { org }, user } => Call::delete(&["orgs", &org, "users", &user]),
     }
-}
-
-/// The call that creates a person by an email address, or a service by a name.
-pub(super) fn create_user(
-    org: &str,
-    handle: &str,
-    kind: UserKind,
-    responsible: Option<&str>,
-    permissions: &[Permission],
-) -> Call {
-    Call::post(&["orgs", org, "users"]).with_body(&json!({
-        "email": handle, "kind": kind, "responsible": responsible, "permissions": permissions,
-    }))
 }

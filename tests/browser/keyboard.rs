@@ -65,7 +65,7 @@ fn a_restricted_key_is_created(gateway: &Gateway, browser: &Browser) {
     browser.leave_by_keys(Key::Enter);
     let (_, id) = gateway.new_key(browser);
     let shown = gateway.keygate(&["key", "show", &id, "--json"]);
-    let policy = &serde_json::from_str::<serde_json::Value>(&shown).unwrap()["key"]["policy"];
+    let policy = &serde_json::from_str::<serde_json::Value>(&shown).unwrap()["policy"];
     assert_eq!(policy["concurrent"], 7, "{policy}");
     assert!(policy["expires"].is_string() && policy["permissions"].is_array(), "{policy}");
 

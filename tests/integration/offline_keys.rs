@@ -157,7 +157,7 @@ fn key_made_offline_is_admitted_and_its_secret_is_kept_nowhere() {
         assert_eq!(office.status(&put), 200);
         let replies =
             format!("{}{}", serde_json::to_string(&created).unwrap(), serde_json::to_string(&rotated).unwrap());
-        assert_eq!(replies.matches(r#""api_key":null"#).count(), 2, "{replies}");
+        assert_eq!(replies.matches(r#""key":null"#).count(), 2, "{replies}");
         assert_eq!(office.gateway.records().len(), 4);
         let mut contents = Vec::new();
         for file in office.files() {

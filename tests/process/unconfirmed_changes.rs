@@ -58,11 +58,11 @@ fn changes_without_replicas_are_unconfirmed_and_a_new_key_is_shown() {
     // The same by the API and by the form.
     let own = [("Sec-Fetch-Site", "same-origin"), ("Cookie", &*cookie)];
     let fields = [&own[..], &[("Content-Type", "application/json")]].concat();
-    let created = setup.client().request("POST", "/settings/api/v1/keys", "", &fields, b"{\"name\":\"api\"}");
+    let created = setup.client().request("POST", "/settings/api/v1/orgs/acme/keys", "", &fields, b"{\"name\":\"api\"}");
     assert_eq!(created.status, 201);
     let created = created.json();
     assert!(created["warning"].as_str().unwrap().contains("a failover may undo it"), "{created}");
-    assert_eq!(setup.client().get("/", created["api_key"].as_str().unwrap()).status, 200);
+    assert_eq!(setup.client().get("/", created["key"].as_str().unwrap()).status, 200);
     let fields = [&own[..], &[("Content-Type", "application/x-www-form-urlencoded")]].concat();
     let led = setup.client().request("POST", "/settings/keys/new", "", &fields, b"name=page");
     let cookies = led.header("set-cookie").unwrap().split(';').next().unwrap();

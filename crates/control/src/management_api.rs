@@ -1,4 +1,5 @@
-//! The API of management over the network, for programs such as pipelines and Terraform: one mount of [`api`](crate::api).
+//! The API of management over the network, for programs such as pipelines and Terraform: a mount of the
+//! [API](crate::api).
 //!
 //! - A management token ([`domain::management_token`]) is the only credential. The state is asked for it at each call,
 //!   so that a revocation holds from the next call on.

@@ -18,7 +18,7 @@ use domain::key::OrgTag;
 pub struct IdempotentRequest {
     /// SHA-256 over the caller, the method, the path and the key.
     pub id: [u8; 32],
-    /// Who sent the request: the id of a management token or of a user, or `operator`.
+    /// Sender of the request: the id of a management token or of a user, or `operator`.
     pub caller: String,
     /// SHA-256 of its body.
     pub body: [u8; 32],

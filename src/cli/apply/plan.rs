@@ -15,7 +15,7 @@ use super::org_users::OrgUsers;
 use super::present::{Present, PresentOrg};
 use super::{org_policy_step, policy_step, rule_step, user_step};
 use crate::cli::call::Call;
-use crate::cli::key::{limit_key, revoke_key};
+use crate::cli::calls::{create_org, limit_key, revoke_key};
 use crate::cli::output::seconds;
 use ::control::management::{Key, KeyLimits, LimitUpdate};
 use domain::identity::Permission;
@@ -87,7 +87,7 @@ fn org_step(spec: &OrgSpec, existing: Option<&PresentOrg>, present: &Present) ->
             step.conflict(&format!("looks the same as the organization {other}; a name is one organization's"));
             return step;
         }
-        step.calls.push(Call::post(&["orgs"]).with_body(&json!({ "name": name })));
+        step.calls.push(create_org(name));
     }
     let concurrent = org.and_then(|org| org.concurrent);
     if let Some(wanted) = spec.concurrent.filter(|wanted| *wanted != concurrent) {

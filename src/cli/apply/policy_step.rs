@@ -9,8 +9,7 @@ use std::time::Duration;
 
 use super::document::KeySpec;
 use super::plan::{FieldChange, Step};
-use crate::cli::key::{disable_key, enable_key};
-use crate::cli::key_policy::set_key;
+use crate::cli::calls::{disable_key, enable_key, set_key};
 use crate::cli::policy_text::{expires_text, networks_text, permissions_text, tags_text};
 use ::control::management::{Key, PolicyUpdate};
 use domain::clock::Micros;

@@ -5,8 +5,8 @@ use std::collections::{BTreeMap, HashMap};
 use super::document::{Document, OrgSpec};
 use crate::cli::CliError;
 use crate::cli::call::Call;
+use crate::cli::calls::{list_rules, show_key};
 use crate::cli::control::Server;
-use crate::cli::federation::list_rules;
 use ::control::management::{FederationRule, Key, Org, User};
 use domain::clock::{self, Micros};
 use domain::key::KeyId;
@@ -66,7 +66,7 @@ impl Present {
         let by_id = spec.keys.iter().filter(|key| key.sha256.is_none()).filter_map(|key| key.id);
         let ids: Vec<KeyId> = by_digest.chain(by_id).collect();
         for id in ids {
-            self.keys.insert(id, server.perform(&Call::get(&["keys", &id.to_string()])).await?);
+            self.keys.insert(id, server.perform(&show_key(id)).await?);
         }
         Ok(())
     }

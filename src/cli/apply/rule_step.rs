@@ -6,7 +6,8 @@
 use super::document::{OrgSpec, RuleSpec};
 use super::org_users::OrgUsers;
 use super::plan::{Action, FieldChange, Step};
-use crate::cli::federation::{claims_text, create_rule, remove_rule};
+use crate::cli::calls::{create_rule, remove_rule};
+use crate::cli::federation::claims_text;
 use crate::cli::policy_text::{permissions_text, tags_text};
 use ::control::management::{FEDERATED_KEY_LIFETIME, FederationRule, NewFederationRule};
 use domain::identity::Permission;

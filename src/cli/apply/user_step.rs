@@ -4,7 +4,7 @@ use super::document::{OrgSpec, UserSpec};
 use super::org_users::OrgUsers;
 use super::plan::{Action, Step};
 use crate::cli::call::Call;
-use crate::cli::user::{create_user as create_user_call, patch_user};
+use crate::cli::calls::{self, patch_user};
 use ::control::management::{Responsible, User, UserKind};
 use domain::identity::Permission;
 use serde_json::json;
@@ -71,7 +71,7 @@ fn create_user(step: &mut Step, org: &OrgSpec, spec: &UserSpec, users: &OrgUsers
     step.show("permissions", joined(&permissions));
     let handle = &spec.handle();
     if spec.service.is_none() {
-        step.calls.push(create_user_call(&org.name, handle, UserKind::Person, None, &permissions));
+        step.calls.push(calls::create_user(&org.name, handle, UserKind::Person, None, &permissions));
     } else {
         let Some(responsible) = spec.responsible.clone() else {
             return step.conflict("is new, and needs a `responsible` person to be created with");
@@ -80,7 +80,7 @@ fn create_user(step: &mut Step, org: &OrgSpec, spec: &UserSpec, users: &OrgUsers
             return step.conflict(&no_person(&responsible, org));
         }
         step.show("responsible", responsible.clone());
-        let call = create_user_call(&org.name, handle, UserKind::Service, Some(&responsible), &permissions);
+        let call = calls::create_user(&org.name, handle, UserKind::Service, Some(&responsible), &permissions);
         step.calls.push(call);
     }
     suspend_user(step, org, spec, false, None);

@@ -105,11 +105,12 @@ fn uses_at_one_gateway_are_shown_by_the_other_also_when_its_disk_is_lost() {
     let paths: Vec<&str> =
         uses["items"].as_array().unwrap().iter().map(|item| item["path"].as_str().unwrap()).collect();
     assert_eq!((paths, &uses["view"]["scope"]), (vec!["/z", "/y", "/x"], &Value::from("fleet")));
-    let activity = get(&other, &cookie, &format!("/settings/api/v1/keys/{}/activity", key.id));
+    let activity = get(&other, &cookie, &format!("/settings/api/v1/orgs/{}/activity?keys={}", key.org, key.id));
     let activity: Value = serde_json::from_str(&activity).unwrap();
-    let hours = activity["activity"]["hours"].as_array().unwrap();
+    let activity = &activity["keys"][&key.id.to_string()];
+    let hours = activity["hours"].as_array().unwrap();
     assert_eq!(hours.iter().map(|hour| hour["requests"].as_u64().unwrap()).sum::<u64>(), 3, "{activity}");
-    assert_eq!(activity["activity"]["last"]["action"], "GET /z");
+    assert_eq!(activity["last"]["action"], "GET /z");
     assert_eq!(audit_list(&other, &options)["records"].as_array().unwrap().len(), 3 + 1, "and its creation");
 }
 

@@ -171,7 +171,7 @@ fn nothing_is_withdrawn_unasked_and_nothing_revoked_comes_back() {
         conflict.out.contains("! key acme/laptop: key ") && conflict.err.contains("nothing was changed"),
         "{conflict:?}"
     );
-    assert_eq!(installation.json("org show acme")["org"]["concurrent"], 7);
+    assert_eq!(installation.json("org show acme")["concurrent"], 7);
     assert_eq!(installation.json("key list --org acme")["items"][0]["status"], "revoked");
 
     let removed = "organizations: [{ name: acme, users: [{ email: ada@example.com, removed: true }] }]\n";

@@ -25,7 +25,7 @@ fn commands_give_the_same_offline_and_online() {
     assert_eq!(offline.code, 1);
 
     installation.with_gateway(|| installation.ok("org suspend acme"));
-    assert_eq!(installation.json("org show acme")["org"]["suspended"], true, "what was done online stays");
+    assert_eq!(installation.json("org show acme")["suspended"], true, "what was done online stays");
 }
 
 #[test]
@@ -51,9 +51,9 @@ fn uses_before_a_crash_are_replayed_offline_too() {
     let before = std::fs::read(&state).unwrap();
     installation.with_use_of(presented);
     std::fs::write(&state, before).unwrap();
-    assert_eq!(installation.json(&format!("key show {id}"))["key"]["requests"], 1);
+    assert_eq!(installation.json(&format!("key show {id}"))["requests"], 1);
     let explained = installation.json(&format!("explain {id}"));
-    assert_eq!(explained["explanation"]["standing"]["remaining"], 999, "the bucket is no fuller than it was");
+    assert_eq!(explained["standing"]["remaining"], 999, "the bucket is no fuller than it was");
 }
 
 /// The clock is set back by an hour before a start, and the gateway is killed afterwards: the times of its uses are
@@ -73,12 +73,12 @@ fn uses_by_a_clock_that_was_set_back_are_replayed() {
     let set_back = clock::now().before(Duration::from_secs(3600));
     (0..10).for_each(|_| installation.with_use_at(presented, set_back));
     std::fs::write(&state, before).unwrap();
-    assert_eq!(installation.json(&format!("key show {id}"))["key"]["requests"], 11);
-    let remaining = installation.json(&format!("explain {id}"))["explanation"]["standing"]["remaining"].clone();
+    assert_eq!(installation.json(&format!("key show {id}"))["requests"], 11);
+    let remaining = installation.json(&format!("explain {id}"))["standing"]["remaining"].clone();
     // One has flowed in since by the clock of today.
     assert!(remaining.as_u64().unwrap() <= 90, "{remaining} tokens are left of 100");
     // The next write-back has all of them, by the line.
-    assert_eq!(installation.json(&format!("key show {id}"))["key"]["requests"], 11);
+    assert_eq!(installation.json(&format!("key show {id}"))["requests"], 11);
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn invalid_values_exit_with_2_and_advice() {
     let id = key::parse(printed.trim().as_bytes()).unwrap();
     let import = "key import --org acme --user ada@example.com --sha256";
     let digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
-    let imported = installation.json(&format!("{import} {digest} old"))["key"]["id"].as_str().unwrap().to_owned();
+    let imported = installation.json(&format!("{import} {digest} old"))["id"].as_str().unwrap().to_owned();
     let lines = [
         (2, format!("{import} abc old"), "64 hexadecimal digits".to_owned()),
         (1, format!("{import} {digest} again"), format!("imported or made already, as key {imported}")),

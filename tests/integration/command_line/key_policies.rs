@@ -19,7 +19,7 @@ fn with_key() -> (Installation, String) {
 
 /// The policy of a key that an output in JSON has.
 fn policy(shown: &Value) -> &Value {
-    &shown["key"]["policy"]
+    &shown["policy"]
 }
 
 /// The line of a field of `key show` or `explain`.
@@ -41,7 +41,7 @@ fn key_is_created_with_every_flag_and_shown_with_what_is_set() {
         "tags": { "env": "", "team": "billing" },
     });
     assert_eq!(*policy(&created), expected);
-    let id = created["key"]["id"].as_str().unwrap();
+    let id = created["id"].as_str().unwrap();
     assert_eq!(*policy(&installation.json(&format!("key show {id}"))), expected);
     let shown = installation.ok(&format!("key show {id}")).out;
     for (name, value) in [
@@ -61,13 +61,13 @@ fn key_is_created_with_every_flag_and_shown_with_what_is_set() {
     // A key without a policy shows none of it.
     let shown = installation.ok(&format!("key show {plain}")).out;
     assert!(["permissions", "expires", "networks", "concurrent", "tags"].iter().all(|name| !shown.contains(name)));
-    assert!(installation.json(&format!("key show {plain}"))["key"].get("policy").is_none());
+    assert!(installation.json(&format!("key show {plain}")).get("policy").is_none());
 }
 
 #[test]
 fn fields_are_set_and_cleared_one_by_one() {
     let (installation, id) = with_key();
-    let set = |flags: &str| installation.json(&format!("key set {id} {flags}"))["key"]["policy"].clone();
+    let set = |flags: &str| installation.json(&format!("key set {id} {flags}"))["policy"].clone();
     set("--expires 90d");
     set("--permission queries:write --permission queries:read --network 2001:db8::1");
     let before = set("--tag a=1 --tag b=2 --concurrent 7");
@@ -77,7 +77,7 @@ fn fields_are_set_and_cleared_one_by_one() {
     let fewer = set("--clear expires --clear networks");
     assert_eq!((fewer.get("expires"), fewer.get("networks"), &fewer["concurrent"]), (None, None, &json!(7)));
     installation.ok(&format!("key set {id} --clear permissions --clear concurrent --clear tags"));
-    assert!(installation.json(&format!("key show {id}"))["key"].get("policy").is_none());
+    assert!(installation.json(&format!("key show {id}")).get("policy").is_none());
     let actions = installation.ok("audit export").out;
     assert_eq!(actions.matches("\"action\":\"key.set\"").count(), 6, "{actions}");
 }
@@ -164,9 +164,9 @@ fn key_is_disabled_and_enabled_by_its_id_the_whole_key_or_its_digest() {
     let refused = installation.run(&format!("key enable {token}"));
     assert!(refused.code == 2 && refused.err.contains("is a management token"), "{refused:?}");
     assert!(!refused.err.contains(&token[15..]), "{refused:?}");
-    let by = installation.json(&format!("key disable {id} --leaked"))["key"]["policy"]["disabled"]["by"].clone();
+    let by = installation.json(&format!("key disable {id} --leaked"))["policy"]["disabled"]["by"].clone();
     assert_eq!(by, "leak");
-    let again = installation.json(&format!("key disable {id}"))["key"]["policy"]["disabled"]["by"].clone();
+    let again = installation.json(&format!("key disable {id}"))["policy"]["disabled"]["by"].clone();
     assert_eq!(again, "leak", "the first disabling stands");
     let none = installation.run("key disable");
     assert!(none.code == 2 && none.err.contains("<ID|KEY|SHA256>"), "{none:?}");
@@ -178,7 +178,7 @@ fn key_is_disabled_and_enabled_by_its_id_the_whole_key_or_its_digest() {
 #[test]
 fn keys_are_listed_by_state_and_by_expiry() {
     let (installation, plain) = with_key();
-    let id = |line: &str| installation.json(line)["key"]["id"].as_str().unwrap().to_owned();
+    let id = |line: &str| installation.json(line)["id"].as_str().unwrap().to_owned();
     let soon = id(&format!("{CREATE} --expires 5d soon"));
     let later = id(&format!("{CREATE} --expires 60d later"));
     let disabled = id(&format!("{CREATE} --expires 6d disabled"));
@@ -235,7 +235,7 @@ fn explain_names_what_of_the_policy_refuses_the_key() {
     let verdict = disabled.lines().next().unwrap();
     assert!(verdict.starts_with("requests are refused (401): the key is disabled, since 20"), "{disabled}");
     assert!(verdict.contains("Z because it has leaked") && !disabled.contains("tokens"), "{disabled}");
-    let explained = installation.json(&format!("explain {id}"))["explanation"].clone();
+    let explained = installation.json(&format!("explain {id}"));
     assert_eq!(explained["key"]["policy"]["disabled"]["by"], "leak");
 
     installation.ok(&format!("key set {id} --expires 1ms --clear permissions"));

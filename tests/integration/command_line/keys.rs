@@ -25,7 +25,7 @@ fn key_is_printed_alone_listed_and_revoked() {
     assert!(lines[1].contains("ada@example.com  active  1000 per 1h, burst 1000"), "{table}");
 
     installation.ok(&format!("key revoke {id}"));
-    assert_eq!(installation.json(&format!("key show {id}"))["key"]["status"], "revoked");
+    assert_eq!(installation.json(&format!("key show {id}"))["status"], "revoked");
     let again = installation.run(&format!("key rotate {id}"));
     assert_eq!((again.code, again.out.as_str()), (1, ""));
     assert_eq!(again.err, format!("keygate: key {id} is revoked, for good; create another\n"));
@@ -38,15 +38,15 @@ fn json_output_is_one_object_with_the_key() {
     let created = installation.ok("key create --org acme --user ada@example.com --json second");
     assert_eq!(created.err, "");
     let created: Value = serde_json::from_str(&created.out).unwrap();
-    let id = key::parse(created["api_key"].as_str().unwrap().as_bytes()).unwrap();
-    assert_eq!(created["key"]["id"], id.as_str());
+    let id = key::parse(created["key"].as_str().unwrap().as_bytes()).unwrap();
+    assert_eq!(created["id"], id.as_str());
     let rotated = installation.json(&format!("key rotate {id} --overlap 1h"));
-    assert_ne!(rotated["api_key"], created["api_key"]);
-    assert!(rotated["key"]["previous_until"].is_string());
+    assert_ne!(rotated["key"], created["key"]);
+    assert!(rotated["previous_until"].is_string());
     let limited = installation.json(&format!("key limits {id} --requests 5 --per 1m"));
-    assert_eq!(limited["key"]["limits"], serde_json::json!({"requests": 5, "per": "1m", "burst": 5, "own": true}));
-    assert_eq!(installation.json(&format!("key limits {id}"))["key"]["limits"]["own"], true, "without options: a look");
-    assert_eq!(installation.json(&format!("key limits {id} --default"))["key"]["limits"]["own"], false);
+    assert_eq!(limited["limits"], serde_json::json!({"requests": 5, "per": "1m", "burst": 5, "own": true}));
+    assert_eq!(installation.json(&format!("key limits {id}"))["limits"]["own"], true, "without options: a look");
+    assert_eq!(installation.json(&format!("key limits {id} --default"))["limits"]["own"], false);
 }
 
 #[test]
@@ -62,9 +62,9 @@ fn key_says_who_created_rotated_and_revoked_it() {
     assert_eq!((&listed()["rotated_by"], &listed()["revoked_by"]), (&Value::Null, &Value::Null));
     let sha256 = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
     let imported = installation.json(&format!("key import --org acme --user ada@example.com --sha256 {sha256} old"));
-    assert_eq!(imported["key"]["created_by"], by, "the importer");
-    assert_eq!(installation.json(&format!("key rotate {id}"))["key"]["rotated_by"], by);
-    assert_eq!(installation.json(&format!("key revoke {id}"))["key"]["revoked_by"], by);
+    assert_eq!(imported["created_by"], by, "the importer");
+    assert_eq!(installation.json(&format!("key rotate {id}"))["rotated_by"], by);
+    assert_eq!(installation.json(&format!("key revoke {id}"))["revoked_by"], by);
     let of_gateway = installation.with_gateway(listed);
     for event in ["created_by", "rotated_by", "revoked_by"] {
         assert_eq!((&listed()[event], &of_gateway[event]), (&by, &by), "{event}");
@@ -89,9 +89,9 @@ fn limits_show_whether_they_are_configured() {
     let id = key::parse(printed.trim().as_bytes()).unwrap();
     assert!(installation.ok("org show acme").out.contains("concurrent  100 (as configured)"));
     assert!(installation.ok(&format!("key show {id}")).out.contains("1000 per 1h, burst 1000 (as configured)"));
-    let org = installation.json("org limits acme --concurrent 7")["org"].clone();
+    let org = installation.json("org limits acme --concurrent 7").clone();
     assert_eq!((&org["concurrent"], &org["concurrent_in_force"]), (&Value::from(7), &Value::from(7)));
-    let org = installation.json("org limits acme --default")["org"].clone();
+    let org = installation.json("org limits acme --default").clone();
     assert_eq!((&org["concurrent"], &org["concurrent_in_force"]), (&Value::Null, &Value::from(100)));
     installation.ok(&format!("key limits {id} --requests 5"));
     let listed = installation.ok("key list --org acme");
@@ -162,8 +162,8 @@ fn whole_key_is_taken_for_its_id_and_never_echoed() {
     let presented = printed.trim();
     let secret = &presented[18..];
     let id = key::parse(presented.as_bytes()).unwrap();
-    assert_eq!(installation.json(&format!("key show {presented}"))["key"]["id"], id.as_str());
-    assert_eq!(installation.json(&format!("explain {presented}"))["explanation"]["key"]["id"], id.as_str());
+    assert_eq!(installation.json(&format!("key show {presented}"))["id"], id.as_str());
+    assert_eq!(installation.json(&format!("explain {presented}"))["key"]["id"], id.as_str());
     let of_key = installation.json(&format!("audit list --key {presented}"));
     assert_eq!(of_key["records"].as_array().unwrap().len(), 1);
 
@@ -226,7 +226,7 @@ fn last_attempt_is_shown_with_its_outcome() {
 fn lists_print_all_their_pages() {
     let installation = Installation::new();
     let first = key::parse(installation.with_key().trim().as_bytes()).unwrap();
-    let org = installation.json("org show acme")["org"]["id"].as_str().unwrap().to_owned();
+    let org = installation.json("org show acme")["id"].as_str().unwrap().to_owned();
     // More than two pages of the admin socket and of the stores.
     let ids = installation.create_keys(&org, 205);
     let listed = |json: &Value| -> Vec<String> {
@@ -258,7 +258,7 @@ fn name_in_the_place_of_an_id_is_answered_with_the_ids() {
     }
     // A part of a name is none.
     assert!(installation.run("key show lap").err.contains("no key has or had this secret"));
-    assert_eq!(installation.json(&format!("key show {id}"))["key"]["status"], "active");
+    assert_eq!(installation.json(&format!("key show {id}"))["status"], "active");
 }
 
 #[test]

@@ -22,6 +22,7 @@ use std::sync::Arc;
 use std::thread;
 
 use ::control::admin;
+use ::control::api::Api;
 use control::management::{Actor, Management, NewKeyRequest, PolicyUpdate, SecretSource, UnixUser};
 use domain::clock;
 use domain::clock::Micros;
@@ -242,6 +243,7 @@ fn serve(config: &Config, started: &std::sync::mpsc::Sender<()>, stopped: onesho
         let metrics = Metrics::new();
         let (state, journal) = app::open_and_recover(config, &metrics).await.unwrap();
         let management = Arc::new(Management::new(Arc::clone(&state), journal.clone(), &config.audit, &metrics.state));
+        let api = Api::new(&management, admin::API_PATH);
         let listener = admin::bind_socket(&config.admin.socket).unwrap();
         started.send(()).unwrap();
         let status = admin::ConfigReport {
@@ -254,8 +256,7 @@ fn serve(config: &Config, started: &std::sync::mpsc::Sender<()>, stopped: onesho
         let upstreams: admin::Reports<_> = Arc::new(Vec::new);
         let shipping: admin::Reports<_> = Arc::new(Vec::new);
         let (handover, accept_errors) = (admin::HandoverServices::none(), AcceptErrorLog::default());
-        let services =
-            admin::SocketServices { management, config: status, upstreams, shipping, handover, accept_errors };
+        let services = admin::SocketServices { api, config: status, upstreams, shipping, handover, accept_errors };
         admin::serve_socket(listener, services, async { drop(stopped.await) }).await;
         journal.close().await;
         state.close().await;

@@ -30,7 +30,7 @@ fn installation() -> (Installation, String) {
     let installation = Installation::new();
     installation.ok("org create acme");
     installation.ok("user create --org acme ada@example.com");
-    let tag = installation.json("org show acme")["org"]["tag"].as_str().unwrap().to_owned();
+    let tag = installation.json("org show acme")["tag"].as_str().unwrap().to_owned();
     (installation, tag)
 }
 
@@ -88,7 +88,7 @@ fn key_is_created_and_rotated_by_its_digest_without_and_through_a_gateway() {
         let key = made();
         let line = format!("{create} --id {} --sha256 {} deploy", key.id, key.sha256);
         let created = installation.json(&line);
-        assert_eq!((&created["api_key"], &created["key"]["id"]), (&Value::Null, &Value::from(&*key.id)));
+        assert_eq!((&created["key"], &created["id"]), (&Value::Null, &Value::from(&*key.id)));
         let next = Generated::of(&installation.json(&format!("key generate --id {}", key.id)));
         let rotated = installation.ok(&format!("key rotate {} --sha256 {} --overlap 1h", key.id, next.sha256));
         assert!(rotated.out.contains(&format!("id                {}\n", key.id)), "{rotated:?}");
@@ -155,7 +155,7 @@ fn file_has_the_id_and_the_digest_of_a_key_made_offline() {
     let enabled = installation.apply(&file(&id, &sha256, ", disabled: false"), "--yes");
     assert_eq!(enabled.code, 0, "{enabled:?}");
     installation.with_use_of(key.expose().expose());
-    let shown = &installation.json(&format!("key show {id}"))["key"];
+    let shown = &installation.json(&format!("key show {id}"));
     assert_eq!((&shown["imported"], &shown["limits"]["requests"]), (&Value::from(false), &Value::from(5)));
     conflict(&file(&format!("{tag}dE6gH0"), &sha256, ""), "a key made offline has both");
     let taken = installation.apply(&file(&id, &KeyDigest::of(b"another").to_hex(), ""), "--yes");

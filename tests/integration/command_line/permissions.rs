@@ -27,7 +27,7 @@ fn permissions_are_shown_without_options_and_stay() {
     let shown = installation.ok(PERMIT);
     assert!(shown.out.lines().any(|line| line.starts_with("permissions") && line.ends_with("a b")), "{shown:?}");
     assert!(!shown.out.contains("taken away"), "{shown:?}");
-    assert_eq!(installation.json(PERMIT)["user"]["permissions"], json!(["a", "b"]));
+    assert_eq!(installation.json(PERMIT)["permissions"], json!(["a", "b"]));
     assert_eq!(installation.permissions(), json!(["a", "b"]));
     assert!(!installation.ok("audit export").out.contains("user.permit"), "nothing was changed");
 }

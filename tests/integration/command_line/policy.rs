@@ -4,7 +4,7 @@ use super::*;
 
 impl Installation {
     fn policy(&self) -> Value {
-        self.json("org show acme")["org"]["policy"].clone()
+        self.json("org show acme")["policy"].clone()
     }
 
     fn apply_policy(&self, policy: &str, options: &str) -> Ended {

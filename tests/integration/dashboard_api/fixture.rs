@@ -27,6 +27,8 @@ pub struct Setup {
 pub struct SessionUser<'a> {
     setup: &'a Setup,
     pub user: UserId,
+    /// The chosen organization.
+    pub org: OrgId,
     /// Value of the `Cookie` field.
     pub cookie: String,
 }
@@ -69,7 +71,7 @@ impl Setup {
     /// A new user of an organization, signed in.
     pub fn user_of(&self, org: OrgId, email: &str, permissions: &[&str]) -> SessionUser<'_> {
         let user = self.gateway.create_user(org, email, permissions).id;
-        SessionUser { setup: self, user, cookie: self.sign_in_to(org, user) }
+        SessionUser { setup: self, user, org, cookie: self.sign_in_to(org, user) }
     }
 
     pub fn admin(&self) -> SessionUser<'_> {
@@ -119,11 +121,21 @@ impl Setup {
 impl SessionUser<'_> {
     /// The same user, signed in once more.
     pub fn in_another_session(&self) -> Self {
-        Self { setup: self.setup, user: self.user, cookie: self.setup.sign_in(self.user) }
+        Self { setup: self.setup, user: self.user, org: self.org, cookie: self.setup.sign_in(self.user) }
+    }
+
+    /// The path of a list or a record of the chosen organization, which the paths of tests leave out.
+    pub fn path(&self, path: &str) -> String {
+        let (list, _) = path.split_once('?').unwrap_or((path, ""));
+        match list {
+            "/org" => format!("/orgs/{}{}", self.org, &path[4..]),
+            "/keys" | "/users" | "/changes" | "/activity" => format!("/orgs/{}{path}", self.org),
+            _ => path.to_owned(),
+        }
     }
 
     pub fn get(&self, path: &str) -> Response {
-        self.setup.send_request("GET", path, &[("Cookie", &self.cookie)], b"")
+        self.setup.send_request("GET", &self.path(path), &[("Cookie", &self.cookie)], b"")
     }
 
     /// The text of a page of the dashboard.
@@ -139,7 +151,7 @@ impl SessionUser<'_> {
         let mut headers = vec![("Cookie", self.cookie.as_str()), OWN, ("User-Agent", AGENT)];
         headers.extend(body.as_ref().map(|_| JSON));
         let body = body.map(|body| body.to_string()).unwrap_or_default();
-        self.setup.send_request(method, path, &headers, body.as_bytes())
+        self.setup.send_request(method, &self.path(path), &headers, body.as_bytes())
     }
 
     pub fn post(&self, path: &str, body: Value) -> Response {
@@ -151,6 +163,6 @@ impl SessionUser<'_> {
         let made = self.post("/keys", serde_json::json!({ "name": name }));
         assert_eq!(made.status, 201, "{}", made.code());
         let made = made.json();
-        (made["api_key"].as_str().unwrap().to_owned(), made["key"]["id"].as_str().unwrap().to_owned())
+        (made["key"].as_str().unwrap().to_owned(), made["id"].as_str().unwrap().to_owned())
     }
 }

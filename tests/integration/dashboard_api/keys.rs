@@ -16,28 +16,31 @@ fn key_is_shown_once_and_works_until_it_is_revoked() {
     let made = bob.post("/keys", json!({ "name": "laptop" }));
     assert_eq!(made.status, 201);
     let location = made.header("location").unwrap().to_owned();
-    let key = made.json()["api_key"].as_str().unwrap().to_owned();
+    let key = made.json()["key"].as_str().unwrap().to_owned();
     let shown = Client::connect(setup.address()).request("GET", &location, "", &[("Cookie", &bob.cookie)], b"");
-    assert_eq!(shown.json()["key"], made.json()["key"]);
-    let id = made.json()["key"]["id"].as_str().unwrap().to_owned();
+    let mut without_secret = made.json();
+    without_secret.as_object_mut().unwrap().remove("key");
+    assert_eq!(shown.json(), without_secret);
+    let id = made.json()["id"].as_str().unwrap().to_owned();
     assert_eq!(location, format!("{API}/keys/{id}"));
     let mut client = Client::connect(setup.address());
     assert_eq!(client.get("/", &key).status, 200);
     let rotated = bob.post(&format!("/keys/{id}/rotate"), json!({ "overlap_seconds": 3600 })).json();
-    let second = rotated["api_key"].as_str().unwrap().to_owned();
+    let second = rotated["key"].as_str().unwrap().to_owned();
     assert_ne!(key, second);
     assert_eq!((client.get("/", &key).status, client.get("/", &second).status), (200, 200));
     let third = bob.send("POST", &format!("/keys/{id}/rotate"), None).json();
-    let third = third["api_key"].as_str().unwrap().to_owned();
+    let third = third["key"].as_str().unwrap().to_owned();
     assert_eq!((client.get("/", &second).status, client.get("/", &third).status), (401, 200));
-    for path in ["".to_owned(), format!("/{id}"), format!("/{id}/requests"), format!("/{id}/activity")] {
-        let text = String::from_utf8(bob.get(&format!("/keys{path}")).body).unwrap();
-        assert!(text.contains(&id) || path.ends_with("/activity"), "{path}: {text}");
+    for path in ["/keys".into(), format!("/keys/{id}"), format!("/keys/{id}/requests"), format!("/activity?keys={id}")]
+    {
+        let text = String::from_utf8(bob.get(&path).body).unwrap();
+        assert!(text.contains(&id), "{path}: {text}");
         for secret in [&key, &second, &third] {
             assert!(!text.contains(&secret[18..]), "{path} shows a secret");
         }
     }
-    assert_eq!(bob.send("POST", &format!("/keys/{id}/revoke"), None).json()["key"]["status"], "revoked");
+    assert_eq!(bob.send("POST", &format!("/keys/{id}/revoke"), None).json()["status"], "revoked");
     assert_eq!(client.get("/", &third).status, 401, "the next request is refused");
     let again = bob.send("POST", &format!("/keys/{id}/rotate"), None);
     assert_eq!((again.status, again.code().as_str()), (409, "key_revoked"));
@@ -50,20 +53,20 @@ fn key_says_who_created_rotated_and_revoked_it() {
     let user = |user: &SessionUser<'_>, email: &str| json!({ "kind": "user", "id": user.user, "email": email });
     let (by_bob, by_ada) = (user(&bob, "bob@example.com"), user(&ada, "ada@example.com"));
     let operator = json!({ "kind": "operator" });
-    let made = bob.post("/keys", json!({ "name": "laptop" })).json()["key"].clone();
+    let made = bob.post("/keys", json!({ "name": "laptop" })).json();
     let id = made["id"].as_str().unwrap();
     let actors = |key: &Value| ["created_by", "rotated_by", "revoked_by"].map(|event| key[event].clone());
     assert_eq!(actors(&made), [by_bob.clone(), Value::Null, Value::Null]);
-    let rotated = ada.send("POST", &format!("/keys/{id}/rotate"), None).json()["key"].clone();
+    let rotated = ada.send("POST", &format!("/keys/{id}/rotate"), None).json();
     assert_eq!(actors(&rotated), [by_bob.clone(), by_ada.clone(), Value::Null]);
     setup.gateway.revoke_key(id.parse().unwrap());
-    let again = bob.send("POST", &format!("/keys/{id}/revoke"), None).json()["key"].clone();
+    let again = bob.send("POST", &format!("/keys/{id}/revoke"), None).json();
     let listed = |user: &SessionUser<'_>| {
         let page = user.get("/keys").json();
         page["items"].as_array().unwrap().iter().find(|key| key["id"] == id).unwrap().clone()
     };
-    let explained = bob.get(&format!("/keys/{id}/explanation")).json()["explanation"]["key"].clone();
-    let shown = bob.get(&format!("/keys/{id}")).json()["key"].clone();
+    let explained = bob.get(&format!("/keys/{id}/explain")).json()["key"].clone();
+    let shown = bob.get(&format!("/keys/{id}")).json();
     for key in [again, shown, explained, listed(&bob), listed(&ada)] {
         assert_eq!(actors(&key), [by_bob.clone(), by_ada.clone(), operator.clone()], "{key}");
     }
@@ -79,7 +82,7 @@ fn key_says_who_created_rotated_and_revoked_it() {
     let new = setup.gateway.perform(async |to, now| to.create_key(OPERATOR, "acme", request, source, now).await);
     let named = serde_json::to_value(&new.key).unwrap();
     assert!(named["created_by"]["name"].as_str().unwrap().starts_with("unix:"), "{named}");
-    let shown = bob.get(&format!("/keys/{}", new.key.id)).json()["key"].clone();
+    let shown = bob.get(&format!("/keys/{}", new.key.id)).json();
     assert_eq!(actors(&shown), [operator, Value::Null, Value::Null]);
 }
 
@@ -96,7 +99,7 @@ fn rotation_that_expects_another_last_one_changes_nothing() {
     assert_eq!((early.status, early.code().as_str()), (409, "rotated_meanwhile"));
     let rotated = rotate(&ada, json!(null));
     assert_eq!(rotated.status, 200);
-    let at = rotated.json()["key"]["rotated"].clone();
+    let at = rotated.json()["rotated"].clone();
     // A program repeats the request whose response was lost.
     let again = rotate(&bob, json!(null));
     assert_eq!((again.status, again.code().as_str()), (409, "rotated_meanwhile"));
@@ -133,15 +136,16 @@ fn key_has_uses_activity_and_explanation() {
     assert_eq!(completed["items"].as_array().unwrap().len(), 3);
     let (_, idle) = bob.key("idle");
     for (id, uses) in [(&id, 3), (&idle, 0)] {
-        let lately = bob.get(&format!("/keys/{id}/activity")).json();
-        let hours = lately["activity"]["hours"].as_array().unwrap();
+        let report = bob.get(&format!("/activity?keys={id}")).json();
+        let lately = &report["keys"][&id];
+        let hours = lately["hours"].as_array().unwrap();
         assert_eq!(hours.len(), 24);
         assert_eq!(hours.iter().map(|hour| hour["requests"].as_u64().unwrap()).sum::<u64>(), uses);
-        assert_eq!(lately["activity"]["last"].is_null(), uses == 0);
-        assert_eq!(lately["gateway"], first["gateway"]);
+        assert_eq!(lately["last"].is_null(), uses == 0);
+        assert_eq!(report["gateway"], first["gateway"]);
     }
-    let explained = bob.get(&format!("/keys/{id}/explanation")).json();
-    assert_eq!(explained["explanation"]["standing"]["remaining"], 997);
+    let explained = bob.get(&format!("/keys/{id}/explain")).json();
+    assert_eq!(explained["standing"]["remaining"], 997);
 }
 
 #[test]
@@ -149,7 +153,7 @@ fn last_attempt_is_told_beside_the_last_use() {
     let setup = Setup::new();
     let bob = setup.member();
     let (key, id) = bob.key("laptop");
-    let activity = || bob.get(&format!("/keys/{id}/activity")).json()["activity"].clone();
+    let activity = || bob.get(&format!("/activity?keys={id}")).json()["keys"][&id].clone();
     let page = |path: String| {
         let headers = [("Cookie", bob.cookie.as_str())];
         let page = Client::connect(setup.address()).request("GET", &format!("/settings{path}"), "", &headers, b"");

@@ -30,15 +30,15 @@ fn unknown_paths_and_methods_are_404_and_405() {
     }
     for (method, path, allowed) in [
         ("PUT", "/session", "GET, HEAD, PATCH, DELETE"),
-        ("DELETE", "/keys", "GET, HEAD, POST"),
+        ("DELETE", "/tokens", "GET, HEAD, POST"),
         ("GET", "/keys/aB3dE6gH9/revoke", "POST"),
-        ("OPTIONS", "/org", "GET, HEAD"),
+        ("OPTIONS", "/orgs/acme", "GET, HEAD"),
     ] {
         let refused = client.request(method, &format!("{API}{path}"), "", &headers, b"");
         assert_eq!((refused.status, refused.header("allow")), (405, Some(allowed)), "{method} {path}");
         assert_eq!(refused.code(), "method_not_allowed");
     }
-    let head = client.request("HEAD", &format!("{API}/keys"), "", &headers, b"");
+    let head = client.request("HEAD", &format!("{API}/tokens"), "", &headers, b"");
     assert_eq!((head.status, head.header("cache-control")), (200, Some("no-store")));
 }
 
@@ -74,12 +74,17 @@ fn invalid_input_is_named() {
         ("{\"name\": \"x\", \"name\": \"y\"}", "duplicate field `name`"),
         ("{\"name\": \"x\"} {}", "trailing characters"),
     ] {
-        says(&setup.send_request("POST", "/keys", &[cookie, OWN, JSON], body.as_bytes()), "invalid_body", words);
+        says(
+            &setup.send_request("POST", &ada.path("/keys"), &[cookie, OWN, JSON], body.as_bytes()),
+            "invalid_body",
+            words,
+        );
     }
-    let bad_name = setup.send_request("POST", "/keys", &[cookie, OWN, JSON], br#"{"name": "x\u200b"}"#);
+    let bad_name = setup.send_request("POST", &ada.path("/keys"), &[cookie, OWN, JSON], br#"{"name": "x\u200b"}"#);
     says(&bad_name, "invalid_name", "1 to 100 characters");
     for kind in ["text/plain", "application/x-www-form-urlencoded", "application/json; charset=latin1", ""] {
-        let refused = setup.send_request("POST", "/keys", &[cookie, OWN, ("Content-Type", kind)], br#"{"name": "x"}"#);
+        let refused =
+            setup.send_request("POST", &ada.path("/keys"), &[cookie, OWN, ("Content-Type", kind)], br#"{"name": "x"}"#);
         assert_eq!((refused.status, refused.code().as_str()), (415, "unsupported_media_type"), "{kind}");
     }
     let too_long = setup.send_request(
@@ -97,15 +102,15 @@ fn errors_before_a_request_is_read_are_problems() {
     let setup = Setup::new();
     let ada = setup.admin();
     let large = vec![b' '; (64 << 10) + 1];
-    let refused = setup.send_request("POST", "/keys", &[("Cookie", &ada.cookie), OWN, JSON], &large);
+    let refused = setup.send_request("POST", &ada.path("/keys"), &[("Cookie", &ada.cookie), OWN, JSON], &large);
     assert_eq!((refused.status, refused.code().as_str()), (413, "body_too_large"));
     let other = format!("{}; __Host-keygate={}", ada.cookie, Token::generate().unwrap().expose());
-    let long = format!("/keys?{}", "a".repeat(60_000));
+    let long = ada.path(&format!("/keys?{}", "a".repeat(60_000)));
     assert_eq!(setup.send_request("GET", &long, &[("Cookie", &ada.cookie)], b"").status, 414);
     let wide = "a".repeat(200_000);
-    assert_eq!(setup.send_request("GET", "/keys", &[("X-Wide", &wide)], b"").status, 431);
-    assert_eq!(setup.send_request("GET", "/keys", &[("Content-Length", "ten")], b"").status, 400);
-    let two = setup.send_request("GET", "/keys", &[("Cookie", &other)], b"");
+    assert_eq!(setup.send_request("GET", &ada.path("/keys"), &[("X-Wide", &wide)], b"").status, 431);
+    assert_eq!(setup.send_request("GET", &ada.path("/keys"), &[("Content-Length", "ten")], b"").status, 400);
+    let two = setup.send_request("GET", &ada.path("/keys"), &[("Cookie", &other)], b"");
     assert_eq!((two.status, two.code().as_str()), (400, "invalid_request"));
 }
 
@@ -116,7 +121,7 @@ fn unreadable_journal_is_503_with_retry_after() {
     let (_, id) = ada.key("laptop");
     let audit = setup.gateway.dir.path().join("audit");
     std::fs::rename(&audit, setup.gateway.dir.path().join("away")).unwrap();
-    for path in [format!("/keys/{id}/requests"), format!("/keys/{id}/activity")] {
+    for path in [format!("/keys/{id}/requests"), format!("/activity?keys={id}")] {
         let away = ada.get(&path);
         assert_eq!((away.status, away.code().as_str()), (503, "audit_unavailable"), "{path}");
         assert!(away.header("retry-after").is_some());

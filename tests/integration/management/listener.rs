@@ -32,7 +32,7 @@ async fn listener_serves_metrics_liveness_and_readiness() {
     assert!(head.contains("content-type: text/plain; version=0.0.4; charset=utf-8"), "{head}");
     assert!(body.contains("keygate_build_info"));
     assert!(ask("GET /live").await.0.starts_with("http/1.1 200"));
-    assert!(ask("GET /v1/operations").await.0.starts_with("http/1.1 404"));
+    assert!(ask("GET /v1/orgs").await.0.starts_with("http/1.1 404"));
     assert!(ask("POST /ready").await.0.starts_with("http/1.1 405"));
 
     let (head, body) = ask("GET /ready").await;

@@ -1,6 +1,6 @@
 //! Secrets by their digests: what signed-in people may not do, and what the audit says of it.
 
-use control::management::{Actor, ClientInfo, GivenSecret, Rotation, SecretSource, SignedInUser};
+use control::management::{Actor, ClientInfo, Conditions, GivenSecret, Rotation, SecretSource, SignedInUser};
 use domain::clock;
 use domain::identity::{PersonId, SessionId};
 use domain::key::{KeyId, PlainKey};
@@ -30,7 +30,13 @@ impl Fixture {
             ip: None,
             user_agent: None,
         };
-        Actor::User(Box::new(SignedInUser { session, user, org, client: ClientInfo::default() }))
+        Actor::User(Box::new(SignedInUser {
+            session,
+            user,
+            org,
+            client: ClientInfo::default(),
+            conditions: Conditions::NONE,
+        }))
     }
 }
 

@@ -1,8 +1,8 @@
 //! Accounts of services: created and reassigned by the operator, never signed in, and no admin of their organization.
 
-use control::admin::Operation;
 use control::management::{
-    Actor, ClientInfo, ErrorKind, Management, NewKeyRequest, SecretSource, SignedInUser, User, UserKind, UserStatus,
+    Actor, ClientInfo, Conditions, ErrorKind, Management, NewKeyRequest, SecretSource, SignedInUser, User, UserKind,
+    UserStatus,
 };
 use domain::clock;
 use domain::identity::{PersonId, SessionId};
@@ -124,7 +124,8 @@ async fn service_does_not_count_as_an_admin_who_can_act() {
         ip: None,
         user_agent: None,
     };
-    let signed_in = SignedInUser { session, user: ada, org, client: ClientInfo::default() };
+    let signed_in =
+        SignedInUser { session, user: ada, org, client: ClientInfo::default(), conditions: Conditions::NONE };
     let actor = &Actor::User(Box::new(signed_in));
     let last = management.suspend_user(actor, ORG, ADA, now).await.unwrap_err();
     assert_eq!(last.code(), "last_admin", "the service cannot sign in");
@@ -140,20 +141,4 @@ async fn service_does_not_count_as_an_admin_who_can_act() {
     assert_eq!([created.code(), reassigned.code()], ["not_allowed"; 2]);
     management.permit_user(OPERATOR, ORG, BOB, admin, now).await.unwrap();
     management.suspend_user(actor, ORG, ADA, now).await.unwrap();
-}
-
-#[test]
-fn operations_of_services_travel_as_json() {
-    let create = Operation::CreateService {
-        org: ORG.into(),
-        name: NIGHTLY.into(),
-        responsible: ADA.into(),
-        permissions: Vec::new(),
-    };
-    let json = concat!(
-        r#"{"operation":"user.create_service","org":"acme","name":"nightly report","#,
-        r#""responsible":"ada@example.com","permissions":[]}"#
-    );
-    assert_eq!(serde_json::to_string(&create).unwrap(), json);
-    assert_eq!(serde_json::from_str::<Operation>(json).unwrap(), create);
 }

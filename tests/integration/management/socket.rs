@@ -4,7 +4,9 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::sync::Arc;
 
-use control::admin::{self, BindError, Reply};
+use control::admin::{self, BindError};
+use control::api::Api;
+use control::management::Org;
 use domain::clock;
 use domain::problem::Problem;
 use journal::audit::Record;
@@ -12,7 +14,7 @@ use platform::accept_errors::AcceptErrorLog;
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 
-use super::{Fixture, exchange, exchange_with};
+use super::{Fixture, exchange_with};
 use crate::support::{eventually, until};
 
 #[tokio::test]
@@ -24,7 +26,7 @@ async fn socket_performs_operations() {
     assert_eq!((mode(&path), mode(path.parent().unwrap())), (0o600, 0o700));
 
     let (stop, stopped) = oneshot::channel::<()>();
-    let management = Arc::clone(&fixture.management);
+    let api = Api::new(&fixture.management, admin::API_PATH);
     let report = admin::ConfigReport {
         path: "/etc/keygate/keygate.yaml".into(),
         sha256: "5e".repeat(32),
@@ -36,43 +38,41 @@ async fn socket_performs_operations() {
     let shipping: admin::Reports<_> = Arc::new(Vec::new);
     let (handover, accept_errors) = (admin::HandoverServices::none(), AcceptErrorLog::default());
     let services =
-        admin::SocketServices { management, config: Arc::clone(&status), upstreams, shipping, handover, accept_errors };
+        admin::SocketServices { api, config: Arc::clone(&status), upstreams, shipping, handover, accept_errors };
     let serving = tokio::spawn(admin::serve_socket(listener, services, async { drop(stopped.await) }));
-    let ask =
-        async |request: &str, body: &str| exchange(UnixStream::connect(&path).await.unwrap(), request, body).await;
-    let (head, body) = ask("POST /v1/operations", r#"{"operation":"org.create","name":"acme"}"#).await;
-    assert!(head.starts_with("http/1.1 200") && head.contains("application/json"), "{head}");
-    assert!(matches!(serde_json::from_str(&body).unwrap(), Reply::Org { org } if org.name == "acme"));
+    let ask = async |request: &str, body: &str| {
+        let stream = UnixStream::connect(&path).await.unwrap();
+        exchange_with(stream, request, "content-type: application/json\r\n", body).await
+    };
+    let (head, body) = ask("POST /v1/orgs", r#"{"name":"acme"}"#).await;
+    assert!(head.starts_with("http/1.1 201") && head.contains("location: /v1/orgs/org_"), "{head}");
+    assert_eq!(serde_json::from_str::<Org>(&body).unwrap().name, "acme");
 
-    let (head, body) = ask("POST /v1/operations", r#"{"operation":"org.create","name":"acme"}"#).await;
+    let (head, body) = ask("POST /v1/orgs", r#"{"name":"acme"}"#).await;
     assert!(head.starts_with("http/1.1 409") && head.contains("application/problem+json"), "{head}");
     let problem: Problem = serde_json::from_str(&body).unwrap();
     assert_eq!((problem.status, &*problem.code, &*problem.title), (409, "taken", "Conflict"));
 
-    for bad in ["", "{}", r#"{"operation":"org.drop"}"#, &"x".repeat(70_000)] {
-        let (head, body) = ask("POST /v1/operations", bad).await;
-        assert!(head.starts_with("http/1.1 400") && body.contains("invalid_operation"), "{head} {body}");
+    for bad in ["", "{}", r#"{"name":1}"#, &"x".repeat(70_000)] {
+        let (head, body) = ask("POST /v1/orgs", bad).await;
+        assert!(head.starts_with("http/1.1 400") && body.contains("invalid_body"), "{head} {body}");
     }
     for number in 0..22 {
-        ask("POST /v1/operations", &format!(r#"{{"operation":"org.create","name":"org {number}"}}"#)).await;
+        ask("POST /v1/orgs", &format!(r#"{{"name":"org {number}"}}"#)).await;
     }
-    let page = async |rest: &str| {
-        let (head, body) = ask("POST /v1/operations", &format!(r#"{{"operation":"org.list"{rest}}}"#)).await;
+    let page = async |query: &str| {
+        let (head, body) = ask(&format!("GET /v1/orgs{query}"), "").await;
         (head, serde_json::from_str::<serde_json::Value>(&body).unwrap())
     };
     let (_, first) = page("").await;
-    assert_eq!((first["reply"].as_str(), first["items"].as_array().unwrap().len()), (Some("orgs"), 20));
-    let rest = format!(r#","limit":1000,"cursor":{}"#, first["nextCursor"]);
-    let (_, last) = page(&rest).await;
+    assert_eq!(first["items"].as_array().unwrap().len(), 20);
+    let (_, last) = page(&format!("?limit=1000&cursor={}", first["nextCursor"].as_str().unwrap())).await;
     assert_eq!((last["items"].as_array().unwrap().len(), last.get("nextCursor")), (3, None));
     assert_eq!((&last["items"][2]["name"], &first["items"][0]["name"]), (&"org 21".into(), &"acme".into()));
-    for (rest, code) in [
-        (r#","limit":0"#, "invalid_operation"),
-        (r#","limit":"5""#, "invalid_operation"),
-        (r#","offset":5"#, "invalid_operation"),
-        (r#","cursor":"x""#, "invalid_cursor"),
-    ] {
-        let (head, problem) = page(rest).await;
+    for (query, code) in
+        [("?limit=0", "invalid_limit"), ("?offset=5", "invalid_parameter"), ("?cursor=x", "invalid_cursor")]
+    {
+        let (head, problem) = page(query).await;
         assert!(head.starts_with("http/1.1 400") && problem["code"] == code, "{head} {problem}");
     }
     assert!(ask("GET /v1/health", "").await.0.starts_with("http/1.1 200"));
@@ -82,12 +82,12 @@ async fn socket_performs_operations() {
     let shown: admin::ConfigReport = serde_json::from_str(&ask("GET /v1/config", "").await.1).unwrap();
     assert_eq!((shown.sha256, shown.last_error), (report.sha256, Some(rejected)));
     assert!(ask("POST /v1/config", "").await.0.contains("allow: get"));
-    assert!(ask("GET /v1/operations", "").await.0.contains("allow: post"));
+    assert!(ask("DELETE /v1/orgs", "").await.0.contains("allow: get, head, post"));
     assert!(ask("GET /", "").await.0.starts_with("http/1.1 404"));
 
     let stream = UnixStream::connect(&path).await.unwrap();
-    let suspend = r#"{"operation":"org.suspend","org":"acme"}"#;
-    let (head, _) = exchange_with(stream, "POST /v1/operations", "keygate-sudo-uid: 4711\r\n", suspend).await;
+    let fields = "content-type: application/json\r\nkeygate-sudo-uid: 4711\r\n";
+    let (head, _) = exchange_with(stream, "PATCH /v1/orgs/acme", fields, r#"{"suspended":true}"#).await;
     assert!(head.starts_with("http/1.1 200"), "{head}");
     let records = fixture.records().await;
     let actor = |record: Option<&Record>| record.and_then(|record| record.actor.clone()).unwrap();

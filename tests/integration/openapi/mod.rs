@@ -4,4 +4,4 @@ mod document;
 mod schemathesis;
 
 pub use document::Document;
-pub use schemathesis::Schemathesis;
+pub use schemathesis::{CHECKS, Schemathesis};

@@ -149,7 +149,7 @@ fn key_is_found_by_its_secret_with_its_last_attempt() {
     fixture.gateway.records();
     let found = fixture.with_token("token", "key find --stdin --json", &key.text);
     let found: Value = serde_json::from_str(&found.out).unwrap_or_else(|_| panic!("{found:?}"));
-    assert_eq!(found["key"]["id"], json!(key.id));
+    assert_eq!(found["id"], json!(key.id));
     assert_eq!(found["last_attempt"]["outcome"], "completed");
     fixture.same(&format!("key show {}", key.id));
 }
@@ -170,7 +170,7 @@ fn tokens_are_created_listed_and_revoked() {
     assert_eq!(fixture.with_token("reader", "key list --json", "").code, 0);
     let id = &created.out["kgm_".len()..][..10];
     let revoked = fixture.json(&format!("token revoke {id}"));
-    assert_eq!(revoked["token"]["id"], id);
+    assert_eq!(revoked["id"], id);
     let refused = fixture.with_token("reader", "org list", "");
     assert_eq!(refused.code, 1, "{refused:?}");
     assert!(refused.err.contains("the token is not known, or was revoked"), "{refused:?}");

@@ -124,12 +124,12 @@ fn making_keys_is_no_way_around_the_limit() {
     let own = [("Sec-Fetch-Site", "same-origin"), ("Content-Type", "application/json")];
     let (mut client, mut admitted) = (Client::connect(gateway.address), 0);
     let refused = loop {
-        let made = visitor.send("POST", "/settings/api/v1/keys", &own, r#"{"name":"k"}"#);
+        let made = visitor.send("POST", "/settings/api/v1/orgs/acme/keys", &own, r#"{"name":"k"}"#);
         if made.status != 201 {
             break made;
         }
         let made = made.json();
-        let (secret, id) = (made["api_key"].as_str().unwrap(), made["key"]["id"].as_str().unwrap());
+        let (secret, id) = (made["key"].as_str().unwrap(), made["id"].as_str().unwrap());
         while client.get("/x", secret).status == 200 {
             admitted += 1;
         }

@@ -78,11 +78,11 @@ fn sessions_of_the_same_address_at_another_provider_end_nothing() {
 fn requests_of_the_same_address_at_another_provider_use_nothing_up() {
     let setup = TwoProviders::new("limit: { requests: 6, per: 1h, burst: 4 }", "");
     let (mut ada, mut other) = (signed_in(&setup.gateway, "one"), signed_in(&setup.gateway, "two"));
-    let statuses: Vec<u16> = (0..6).map(|_| other.fetch("GET", &format!("{API}/org")).status).collect();
+    let statuses: Vec<u16> = (0..6).map(|_| other.fetch("GET", &format!("{API}/session")).status).collect();
     assert_eq!(statuses, [200, 200, 200, 200, 429, 429]);
-    assert_eq!(ada.fetch("GET", &format!("{API}/org")).status, 200);
+    assert_eq!(ada.fetch("GET", &format!("{API}/session")).status, 200);
     let mut again = signed_in(&setup.gateway, "two");
-    assert_eq!(again.fetch("GET", &format!("{API}/org")).status, 429, "all sessions of a person share a bucket");
+    assert_eq!(again.fetch("GET", &format!("{API}/session")).status, 429, "all sessions of a person share a bucket");
 }
 
 /// The attack: whoever has stolen a session keeps its owner from ending it.
@@ -102,9 +102,9 @@ fn stolen_session_does_not_keep_its_owner_from_ending_it() {
         assert_eq!(missing.status, 404, "{}", text(&missing));
         assert_eq!(stolen.submit("/settings/sessions/nothing/end", &[]).status, 404);
     }
-    while stolen.fetch("GET", &format!("{API}/org")).status == 200 {}
+    while stolen.fetch("GET", &format!("{API}/session")).status == 200 {}
     let mut owner = signed_in(&gateway, "corp");
-    assert_eq!(owner.fetch("GET", &format!("{API}/org")).status, 429, "the person's bucket is empty");
+    assert_eq!(owner.fetch("GET", &format!("{API}/session")).status, 429, "the person's bucket is empty");
     // The bucket of what has ended something is the session's.
     for _ in 0..4 {
         signed_in(&gateway, "corp");
@@ -137,8 +137,8 @@ fn all_other_sessions_end_by_one_request_that_is_always_served() {
     let (mut owner, mut stolen) = (signed_in(&gateway, "corp"), signed_in(&gateway, "corp"));
     // Both buckets of the owner's session are empty.
     assert_eq!(delete(&mut owner, &format!("/sessions/{}", own_id(&gateway, PERSON, 0))).status, 200);
-    assert_eq!(owner.fetch("GET", &format!("{API}/org")).status, 200);
-    assert_eq!(owner.fetch("GET", &format!("{API}/org")).status, 429);
+    assert_eq!(owner.fetch("GET", &format!("{API}/session")).status, 200);
+    assert_eq!(owner.fetch("GET", &format!("{API}/session")).status, 429);
     assert!(!is_admitted(&mut by_link));
     assert_eq!(by_link.submit(&link_of(&gateway, person), &[]).status, 303);
     for _ in 0..3 {

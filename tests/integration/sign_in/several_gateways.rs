@@ -195,7 +195,7 @@ fn pages_report_an_unavailable_redis_and_recover() {
         fixture::assert_refused(&visitor.submit(path, &[("name", "x")]), 503);
     }
     fixture::assert_refused(&stranger.arrive(&back), 503);
-    for path in ["/x", "/settings/api/v1/session", "/settings/api/v1/keys"] {
+    for path in ["/x", "/settings/api/v1/session", "/settings/api/v1/tokens"] {
         let answer = visitor.fetch("GET", path);
         assert_eq!((answer.status, answer.code().as_str()), (503, "state_unavailable"), "{path}");
         assert!(answer.header("retry-after").is_some(), "{path}");

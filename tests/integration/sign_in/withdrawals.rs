@@ -92,7 +92,7 @@ fn organization_that_is_no_longer_claimed_is_withdrawn_with_keys_and_sessions() 
     let [of_acme, of_bolt] = [setup.acme, setup.bolt].map(|org| setup.key(org));
     assert!(is_admitted(&mut old) && setup.status(&of_bolt) == 200);
     let own = [("Sec-Fetch-Site", "same-origin"), ("Content-Type", "application/json")];
-    assert_eq!(old.send("POST", "/settings/api/v1/keys", &own, r#"{"name":"k"}"#).status, 201);
+    assert_eq!(old.send("POST", "/settings/api/v1/orgs/bolt/keys", &own, r#"{"name":"k"}"#).status, 201);
 
     claim(&setup.corp, &["acme"]);
     signed_in(&setup.gateway, "corp");

@@ -29,7 +29,7 @@ impl Person {
 
     /// Creates a key.
     fn create(&self, client: &mut Client, name: &str) -> Response {
-        self.request(client, "POST", "/keys", &format!("{{\"name\":\"{name}\"}}"))
+        self.request(client, "POST", "/orgs/acme/keys", &format!("{{\"name\":\"{name}\"}}"))
     }
 }
 

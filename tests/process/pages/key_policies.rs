@@ -37,7 +37,7 @@ fn key_made_offline_is_created_and_rotated_as_the_page_says() {
     office.setup.ok(&["user", "create", "--org", "acme", "ada@example.com", "--permission", "queries:read"]);
     let org: serde_json::Value = serde_json::from_str(&office.setup.ok(&["org", "show", "acme", "--json"])).unwrap();
     let gateway = office.setup.start_logged();
-    let shell = shell(&office).replace("TAG", org["org"]["tag"].as_str().unwrap());
+    let shell = shell(&office).replace("TAG", org["tag"].as_str().unwrap());
     let commands = block("$ read -r id key sha256 < <(keygate key");
     shell.follow(&format!("{}\n$ echo \"$key $next\" > secrets\n", commands.trim_end()));
     gateway.stop();

@@ -1,7 +1,7 @@
 //! Admin interfaces of a gateway, for operators and their programs.
 //!
-//! - The **admin socket**: the [API](crate::api) of management over HTTP/1.1 on a Unix socket of mode 0600. Any process that may open it
-//!   is the operator, who may do everything.
+//! - The **admin socket**: the [API](crate::api) of management over HTTP/1.1 on a Unix socket of mode 0600. Any process
+//!   that may open it is the operator, who may do everything.
 //! - The **admin listener**: `/metrics` for Prometheus, `/live` and `/ready` for orchestrators and load balancers.
 //!
 //! Binding is separate from serving, so that a gateway binds all its listeners before it serves any. Both

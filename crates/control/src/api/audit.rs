@@ -1,4 +1,4 @@
-//! What the audit has: requests, changes, activity and usage, with the filters of `keygate usage` and
+//! Records of the audit: requests, changes, activity and usage, with the filters of `keygate usage` and
 //! `keygate audit list`.
 
 use std::str::FromStr;

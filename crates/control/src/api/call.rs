@@ -1,7 +1,8 @@
 //! A call of the API: who makes it, its request, and the segments of its path.
 
-use super::routes::Route;
-use super::{Api, ApiError, Found, input};
+use std::pin::Pin;
+
+use super::{Answer, Api, ApiError, input};
 use crate::json_input;
 use crate::management::{Actor, Management, ManagementError};
 use crate::request::ControlRequest;
@@ -11,27 +12,35 @@ use domain::key::KeyId;
 use domain::management_token::TokenId;
 use domain::page::PageQuery;
 
+/// An operation under way.
+type Performed<'a> = Pin<Box<dyn Future<Output = Result<Answer, ApiError>> + Send + 'a>>;
+/// The function that performs a call.
+pub(super) type Operation = for<'a> fn(&'a Call<'a>) -> Performed<'a>;
+
 /// A call, authenticated.
 pub(super) struct Call<'a> {
     pub(super) api: &'a Api,
     pub(super) actor: &'a Actor,
     pub(super) request: &'a ControlRequest,
-    found: &'a Found<'a>,
+    /// The path of its row, with braces.
+    pub(super) path: &'static str,
+    /// The segments at the places of the braces, still percent-encoded.
+    values: &'a [&'a str],
 }
 
 impl<'a> Call<'a> {
-    pub(super) fn new(api: &'a Api, actor: &'a Actor, request: &'a ControlRequest, found: &'a Found<'a>) -> Self {
-        Self { api, actor, request, found }
+    pub(super) fn new(
+        api: &'a Api,
+        actor: &'a Actor,
+        request: &'a ControlRequest,
+        (path, values): (&'static str, &'a [&'a str]),
+    ) -> Self {
+        Self { api, actor, request, path, values }
     }
 
     /// Management, which its function calls.
     pub(super) fn management(&self) -> &'a Management {
         &self.api.management
-    }
-
-    /// Its row of the table.
-    pub(super) fn route(&self) -> &'static Route {
-        self.found.route
     }
 
     /// Time of its arrival.
@@ -49,7 +58,7 @@ impl<'a> Call<'a> {
         input::reference(self.value(0))
     }
 
-    /// What the path names below an organization: a user by id or address, a rule by name, a key by digest.
+    /// The reference below an organization in the path: a user by id or address, a rule by name, a key by digest.
     pub(super) fn member(&self) -> Result<String, ApiError> {
         input::reference(self.value(1))
     }
@@ -77,6 +86,6 @@ impl<'a> Call<'a> {
 
     /// The segment at the place of the braces of this number.
     fn value(&self, index: usize) -> &str {
-        self.found.values.get(index).copied().unwrap_or_default()
+        self.values.get(index).copied().unwrap_or_default()
     }
 }

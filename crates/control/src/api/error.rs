@@ -5,7 +5,8 @@ use http::header::{ALLOW, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
 use uuid::Uuid;
 
-use super::{Mount, build};
+use super::mount::Mount;
+use super::response::build;
 use crate::json_input::{InputError, add_accept_patch};
 use crate::management::{ErrorKind, ManagementError, TokenRefusal};
 use crate::request::RouteError;
@@ -134,8 +135,8 @@ impl ApiError {
         self.status_and_code().0
     }
 
-    /// The problem's `detail`, as sentences: with all causes for the operator, and without the inside of the gateway for
-    /// people.
+    /// The problem's `detail`, as sentences: with all causes for the operator, and without the inside of the gateway
+    /// for people.
     fn detail(&self, mount: Mount) -> String {
         match (self, mount) {
             (Self::Management(error), Mount::Socket) => sentence(&error.in_full()),

@@ -1,7 +1,7 @@
 //! Idempotency keys (IETF draft idempotency-key-header): a call that is sent again gets the result of the first one.
 //!
-//! - A key counts for a caller, a method and a path, for a day. The record of a call is stored in the transaction of its
-//!   change, so that one that failed before is not remembered, and one that was committed is, also when the process
+//! - A key counts for a caller, a method and a path, for a day. The record of a call is stored in the transaction of
+//!   its change, so that one that failed before is not remembered, and one that was committed is, also when the process
 //!   died before it answered.
 //! - Secrets are not stored: the result has `null` in their place, and the caller rotates the key, or sends a digest.
 
@@ -13,7 +13,7 @@ use http::{HeaderName, Method};
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
-use super::call::Call;
+use super::call::{Call, Operation};
 use super::{Answer, Api, ApiError};
 use crate::management::{Actor, Conditions, IdempotentCall, ManagementError};
 use crate::request::ControlRequest;
@@ -91,13 +91,15 @@ fn idempotent_call(request: &ControlRequest, actor: &Actor) -> Result<Option<Ide
         .chain_update([0])
         .chain_update(key)
         .finalize();
-    Ok(Some(IdempotentCall { id: id.into(), body: Sha256::digest(&request.body).into() }))
+    // A call on another condition is another call.
+    let condition = request.headers.get(IF_MATCH).map(|tag| [&[0], tag.as_bytes()].concat()).unwrap_or_default();
+    let body = Sha256::new().chain_update(&request.body).chain_update(condition).finalize();
+    Ok(Some(IdempotentCall { id: id.into(), body: body.into() }))
 }
 
 impl Api {
     /// Performs a call, or, when it was made before, answers with its result.
-    pub(super) async fn perform_once(&self, call: &Call<'_>) -> Result<Answer, ApiError> {
-        let operation = call.route().operation;
+    pub(super) async fn perform_once(&self, call: &Call<'_>, operation: Operation) -> Result<Answer, ApiError> {
         let Some(once) = &call.actor.conditions().call else { return operation(call).await };
         let _begun = self.in_progress.begin(once.id).ok_or(ApiError::InProgress)?;
         let made = match self.place(call).await? {
@@ -119,7 +121,7 @@ impl Api {
 
     /// The place of the record of a call; none of one about an organization that does not exist.
     async fn place(&self, call: &Call<'_>) -> Result<Option<IdempotencyPlace>, ApiError> {
-        match call.route().path.split('/').collect::<Vec<_>>()[..] {
+        match call.path.split('/').collect::<Vec<_>>()[..] {
             ["orgs"] => Ok(Some(IdempotencyPlace::Installation)),
             ["tokens"] => Ok(Some(IdempotencyPlace::Tokens)),
             ["orgs", "{org}", _] | ["orgs", "{org}", "keys", _] => {
@@ -141,7 +143,7 @@ impl Api {
         if record.body != once.body {
             return Err(ApiError::KeyReused);
         }
-        let secret = match call.route().path {
+        let secret = match call.path {
             "orgs/{org}/keys" | "keys/{key}/rotate" => Some("key"),
             "tokens" => Some("token"),
             _ => None,

@@ -28,6 +28,7 @@ use call::Call;
 use idempotency::InProgress;
 use state_export::ExportTurns;
 
+mod mount;
 mod routes;
 mod call;
 mod orgs;
@@ -45,8 +46,9 @@ mod document;
 
 pub(crate) use document::document;
 pub(crate) use error::ApiError;
+pub(crate) use mount::Mount;
 pub(crate) use response::{Answer, build};
-pub(crate) use routes::{Found, Mount, Weight, find};
+pub(crate) use routes::{Found, Weight, find};
 
 /// The API at one of its mounts. Clones share what is under way.
 #[derive(Clone, Debug)]
@@ -85,7 +87,8 @@ impl Api {
         json_input::check_query(request, found.route.query)?;
         let conditions = idempotency::conditions(request, &actor)?;
         let actor = actor.with_conditions(conditions);
-        self.perform_once(&Call::new(self, &actor, request, found)).await
+        let call = Call::new(self, &actor, request, (found.route.path, &found.values));
+        self.perform_once(&call, found.route.operation).await
     }
 
     /// The response to a call of the operator, by the admin socket or in the process of a command.

@@ -122,8 +122,8 @@ impl Content {
     }
 }
 
-/// The entity tag of an answer (RFC 9110, section 8.8.3): that of the record, which `If-Match` is about, and that of the
-/// answer, which has what is derived from other records, the configuration and the time.
+/// The entity tag of an answer (RFC 9110, section 8.8.3): that of the record, which `If-Match` is about, and that of
+/// the answer, which has what is derived from other records, the configuration and the time.
 fn entity_tag(etag: ETag, mut answer: Value) -> String {
     if let Some(members) = answer.as_object_mut() {
         members.retain(|name, _| !UNTAGGED.contains(&name.as_str()));

@@ -1,34 +1,10 @@
 //! The table of the API: which function performs a method and a path, for whom. `docs/openapi.json` lists the same
 //! operations and query parameters for the same callers; a test compares them.
 
-use std::pin::Pin;
-
-use super::call::Call;
-use super::{Answer, ApiError, audit, keys, orgs, sessions, state_export, tokens, users};
+use super::call::Operation;
+use super::mount::Mount;
+use super::{audit, keys, orgs, sessions, state_export, tokens, users};
 use crate::request::RouteError;
-
-/// Place where the API is mounted, by its callers.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Mount {
-    /// The admin socket: the operator.
-    Socket = 1,
-    /// A listener for management: programs.
-    Network = 2,
-    /// The origin of the dashboard: people who are signed in.
-    Browser = 4,
-}
-
-impl Mount {
-    /// The challenge that 401 requires (RFC 9110, section 11.6.1). There is no registered scheme for cookies; for an
-    /// unknown one, browsers show no dialog.
-    pub(super) fn challenge(self) -> Option<&'static str> {
-        match self {
-            Self::Socket => None,
-            Self::Network => Some("Bearer realm=\"keygate management\""),
-            Self::Browser => Some("Cookie realm=\"keygate\""),
-        }
-    }
-}
 
 /// Weight of a call among those of a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -40,11 +16,6 @@ pub(crate) enum Weight {
     /// It ends the sessions that could send it again, and is always served.
     Free,
 }
-
-/// An operation under way.
-type Performed<'a> = Pin<Box<dyn Future<Output = Result<Answer, ApiError>> + Send + 'a>>;
-/// The function of a row.
-type Operation = for<'a> fn(&'a Call<'a>) -> Performed<'a>;
 
 /// One row of the table.
 #[derive(Debug)]

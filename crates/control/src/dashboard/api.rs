@@ -33,7 +33,7 @@ pub(super) fn is_api(segments: &[&str]) -> bool {
 
 /// Serves the API's description to anybody, and performs calls.
 pub(super) async fn respond(dashboard: &Dashboard, request: &ControlRequest, segments: &[&str]) -> DashboardResponse {
-    if segments == [PATH[0], "openapi.json"] {
+    if let [_, "openapi.json"] | [_, "v1", "openapi.json"] = segments {
         return match request.route_method() {
             "GET" => response::build(StatusCode::OK, "application/json", document(Mount::Browser)),
             _ => problem(request.id, &RouteError::new(["GET"].into_iter()).into()),

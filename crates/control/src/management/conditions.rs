@@ -30,7 +30,7 @@ impl Conditions {
 pub struct IdempotentCall {
     /// SHA-256 over the caller, the method, the path and the key.
     pub id: [u8; 32],
-    /// SHA-256 of the body.
+    /// SHA-256 of the body, and of the condition of the call where it has one.
     pub body: [u8; 32],
 }
 

@@ -60,8 +60,8 @@ pub(super) fn check_etag(sql: &Connection, change: &Change, etag: ETag) -> Resul
     if current.is_none_or(|current| current == etag) { Ok(()) } else { Err(ChangeError::Stale) }
 }
 
-/// Writes the record of a request, before its change in the same savepoint. Beyond the bound of its caller a change that
-/// withdraws something is made without one.
+/// Writes the record of a request, before its change in the same savepoint. Beyond the bound of its caller a change
+/// that withdraws something is made without one.
 ///
 /// # Errors
 /// [`ChangeError::Repeated`]; [`ChangeError::TooManyIdempotencyKeys`].

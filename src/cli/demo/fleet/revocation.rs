@@ -8,7 +8,7 @@ use super::GATEWAYS;
 use super::client::{Answer, Client, DemoKey, read_to_end};
 use super::gateway::Gateway;
 use super::numbers::{Revocation, StreamEnd};
-use crate::cli::key::revoke_key;
+use crate::cli::calls::revoke_key;
 use ::control::management::Key;
 
 /// Time to wait for the end of the stream: longer than promised, so that the time is known when it is late.

@@ -15,7 +15,7 @@ use super::revocation::revoke;
 use super::upstream::Upstream;
 use super::{CLIENTS, GATEWAYS, NAMES, Progress, choose_addresses};
 use crate::cli::call::Call;
-use crate::cli::user::create_user;
+use crate::cli::calls::{create_org, create_user};
 use ::control::management::{NewKey, Org, User, UserKind};
 use serde_json::json;
 
@@ -83,7 +83,7 @@ async fn start_gateways(
 
 /// Creates an organization, a user, and a key for the load and one to revoke.
 async fn create_keys(gateway: &Gateway) -> anyhow::Result<[DemoKey; 2]> {
-    let org: Org = gateway.perform(&Call::post(&["orgs"]).with_body(&json!({ "name": "demo" }))).await?;
+    let org: Org = gateway.perform(&create_org("demo")).await?;
     let org = org.id.to_string();
     let email = "ada@demo.example";
     gateway.perform::<User>(&create_user(&org, email, UserKind::Person, None, &[])).await?;

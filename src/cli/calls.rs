@@ -1,0 +1,91 @@
+//! Calls of the API that several commands make.
+
+use std::collections::BTreeMap;
+
+use serde_json::{Value, json};
+
+use super::call::Call;
+use ::control::management::{LimitUpdate, NewFederationRule, PolicyUpdate, UserKind};
+use domain::identity::Permission;
+use domain::key::KeyId;
+use platform::settings::WithUnit;
+
+/// Segment of the paths of federation rules.
+pub(super) const RULES: &str = "federation-rules";
+
+/// The call that creates an organization.
+pub(super) fn create_org(name: &str) -> Call {
+    Call::post(&["orgs"]).with_body(&json!({ "name": name }))
+}
+
+/// The call that creates a person by an email address, or a service by a name.
+pub(super) fn create_user(
+    org: &str,
+    handle: &str,
+    kind: UserKind,
+    responsible: Option<&str>,
+    permissions: &[Permission],
+) -> Call {
+    Call::post(&["orgs", org, "users"]).with_body(&json!({
+        "email": handle, "kind": kind, "responsible": responsible, "permissions": permissions,
+    }))
+}
+
+/// The call that patches a user.
+pub(super) fn patch_user(org: &str, user: &str, patch: &Value) -> Call {
+    Call::patch(&["orgs", org, "users", user], patch)
+}
+
+/// The call that shows a key.
+pub(super) fn show_key(key: KeyId) -> Call {
+    Call::get(&["keys", &key.to_string()])
+}
+
+/// The call that revokes a key.
+pub(super) fn revoke_key(key: KeyId) -> Call {
+    Call::post(&["keys", &key.to_string(), "revoke"])
+}
+
+/// The call that enables a key.
+pub(super) fn enable_key(key: KeyId) -> Call {
+    Call::post(&["keys", &key.to_string(), "enable"])
+}
+
+/// The call that disables a key.
+pub(super) fn disable_key(key: KeyId, leaked: bool) -> Call {
+    Call::post(&["keys", &key.to_string(), "disable"]).with_body(&json!({ "leaked": leaked }))
+}
+
+/// The call that changes the policy of a key.
+pub(super) fn set_key(key: KeyId, policy: &PolicyUpdate) -> Call {
+    Call::patch(&["keys", &key.to_string()], &json!({ "policy": policy }))
+}
+
+/// The call that gives a key limits of its own, or the configured ones. What is absent stays as it is, but for the
+/// burst, which follows the requests.
+pub(super) fn limit_key(key: KeyId, limits: Option<LimitUpdate>) -> Call {
+    let limits = limits.map(|LimitUpdate { requests, per, burst }| {
+        let members = [
+            ("requests", json!(requests)),
+            ("per", json!(per.map(|per| WithUnit::Duration(per).to_string()))),
+            ("burst", json!(burst.or(requests))),
+        ];
+        members.into_iter().filter(|(_, value)| !value.is_null()).collect::<BTreeMap<_, _>>()
+    });
+    Call::patch(&["keys", &key.to_string()], &json!({ "limits": limits }))
+}
+
+/// The call that creates a rule.
+pub(super) fn create_rule(org: &str, rule: &NewFederationRule) -> Call {
+    Call::post(&["orgs", org, RULES]).with_body(rule)
+}
+
+/// The call that lists the rules of an organization.
+pub(super) fn list_rules(org: &str) -> Call {
+    Call::get(&["orgs", org, RULES])
+}
+
+/// The call that removes a rule.
+pub(super) fn remove_rule(org: &str, name: &str) -> Call {
+    Call::delete(&["orgs", org, RULES, name])
+}
