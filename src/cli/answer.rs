@@ -68,7 +68,9 @@ impl Answer {
         };
         let again = self.retry_after().filter(|_| exit == ExitStatus::Temporary);
         let again = again.map(|seconds| format!(" (try again after {seconds} s)")).unwrap_or_default();
-        CliError::new(exit, anyhow!("{}{again}", clause(&problem.detail)))
+        // Of what does not exist, the code says what it is.
+        let version = if problem.code == "not_found" { "; is the gateway of the version of this command?" } else { "" };
+        CliError::new(exit, anyhow!("{}{version}{again}", clause(&problem.detail)))
     }
 
     /// Seconds after which the call may be sent again.

@@ -49,7 +49,7 @@ impl Call {
         Self { body: Some(json!(body)), ..self }
     }
 
-    /// The same with the members of a struct as parameters; what is empty filters nothing, and is left out.
+    /// The same with the members of an object as parameters; `null` is left out.
     pub(super) fn with_query(mut self, parameters: &impl Serialize) -> Self {
         if let Value::Object(members) = json!(parameters) {
             self.query.extend(members.into_iter().filter_map(|(name, value)| Some((name, text(&value)?))));
@@ -69,6 +69,11 @@ impl Call {
         self
     }
 
+    /// Returns whether a name or an id in its path is empty, which names nothing.
+    pub(super) fn has_empty_segment(&self) -> bool {
+        self.path.split('/').skip(1).any(str::is_empty)
+    }
+
     /// Path with its query.
     pub(super) fn target(&self) -> String {
         let query = form_urlencoded::Serializer::new(String::new()).extend_pairs(&self.query).finish();
@@ -77,11 +82,11 @@ impl Call {
     }
 }
 
-/// A parameter of a query; none of a member that filters nothing.
+/// A parameter of a query; none of `null`.
 fn text(value: &Value) -> Option<String> {
     match value {
         Value::Null => None,
-        Value::String(text) => (!text.is_empty()).then(|| text.clone()),
+        Value::String(text) => Some(text.clone()),
         Value::Array(items) => Some(items.iter().filter_map(text).collect::<Vec<_>>().join(",")),
         other => Some(other.to_string()),
     }
@@ -97,7 +102,7 @@ mod tests {
         assert_eq!(show.target(), "/v1/orgs/a%2Fb%20%C3%BC/users/%2E%2E");
         let list = Call::get(&["orgs", "a", "federation-rules"]).with_query(&json!({ "limit": 5, "org": null }));
         assert_eq!(list.target(), "/v1/orgs/a/federation-rules?limit=5");
-        let keys = Call::get(&["keys"]).with_query(&json!({ "sha256": ["a", "b"], "name": "" }));
+        let keys = Call::get(&["keys"]).with_query(&json!({ "sha256": ["a", "b"], "name": null }));
         assert_eq!(keys.at_cursor("x y".into()).target(), "/v1/keys?sha256=a%2Cb&cursor=x+y");
     }
 }

@@ -1,11 +1,12 @@
 //! Calls of the API that several commands make.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
 use super::call::Call;
-use ::control::management::{LimitUpdate, NewFederationRule, PolicyUpdate, UserKind};
+use ::control::management::{KeyQuery, LimitUpdate, NewFederationRule, PolicyUpdate, UserKind};
 use domain::identity::Permission;
 use domain::key::KeyId;
 use platform::settings::WithUnit;
@@ -34,6 +35,16 @@ pub(super) fn create_user(
 /// The call that patches a user.
 pub(super) fn patch_user(org: &str, user: &str, patch: &Value) -> Call {
     Call::patch(&["orgs", org, "users", user], patch)
+}
+
+/// The call that lists the keys of an organization, by the fields that commands filter by.
+pub(super) fn list_keys(org: &str, query: &KeyQuery) -> Call {
+    let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
+    let time = |time: Option<Duration>| time.map(|time| WithUnit::Duration(time).to_string());
+    Call::get(&["orgs", org, "keys"]).with_query(&json!({
+        "name": given(&query.name), "user": given(&query.user), "status": query.status,
+        "unused_for": time(query.unused_for), "expires_within": time(query.expires_within),
+    }))
 }
 
 /// The call that shows a key.

@@ -112,6 +112,9 @@ impl<'a> Server<'a> {
 
     /// Performs one call, and reads its answer; none that makes a secret which standard output could not take.
     pub(super) async fn perform<T: DeserializeOwned>(&mut self, call: &Call) -> Result<T, CliError> {
+        if call.has_empty_segment() {
+            return Err(CliError::new(ExitStatus::Usage, anyhow!("an empty name or id names nothing; give one")));
+        }
         if call.makes_secret {
             secret_output::check()?;
         }

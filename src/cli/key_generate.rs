@@ -65,7 +65,7 @@ impl GenerateArgs {
             let id = key.id().to_string();
             let text = key.expose().expose();
             let sha256 = key.digest().to_hex();
-            let object = || json!({ "id": id, "api_key": text, "sha256": sha256 });
+            let object = || json!({ "id": id, "key": text, "sha256": sha256 });
             match self.count {
                 Some(_) if format.json => list.items(&[object()])?,
                 None if format.json => output::json(&object())?,

@@ -8,7 +8,7 @@ use clap::builder::TypedValueParser;
 use clap::error::ErrorKind;
 use zeroize::Zeroizing;
 
-use super::call::Call;
+use super::calls::list_keys;
 use super::control::Server;
 use super::key_id::find_key_id;
 use super::{CliError, ExitStatus, output};
@@ -137,7 +137,7 @@ async fn keys_named(server: &mut Server<'_>, name: &Secret) -> Result<Vec<String
     for org in server.read_orgs().await? {
         // Those whose name has this part.
         let query = KeyQuery { name: name.expose().to_owned(), ..KeyQuery::default() };
-        let call = Call::get(&["orgs", &org.id.to_string(), "keys"]).with_query(&query);
+        let call = list_keys(&org.id.to_string(), &query);
         let keys: Vec<Key> = server.read_all(call).await?;
         let named = keys.iter().filter(|key| key.name == name.expose());
         found.extend(named.map(|key| format!("{} of {} in {}", key.id, key.email, org.name)));

@@ -7,6 +7,7 @@ use serde::de::DeserializeOwned;
 
 use super::CliError;
 use super::call::Call;
+use super::calls::list_keys;
 use super::control::{self, Server};
 use super::federation;
 use super::installation::Installation;
@@ -72,7 +73,7 @@ pub(super) fn print_keys(
     let mut output = Output::new(with_cell(KEY_COLUMNS.to_vec(), 2, is_of_all.then_some("ORG")), empty, format);
     control::with_server(installation, async |server| {
         for (org, name) in orgs(server, org).await? {
-            let call = Call::get(&["orgs", &org, "keys"]).with_query(query);
+            let call = list_keys(&org, query);
             let each = async |server: &mut Server<'_>, keys: Vec<Key>| {
                 output.has_own_limits |= keys.iter().any(|key| key.limits.own);
                 let activity = server.activity(&keys).await;

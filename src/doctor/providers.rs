@@ -14,6 +14,7 @@ use control::admin::API_PATH;
 use control::management::{FederationRule, Org};
 use control::oidc::{Error, Examination, Issuer, Provider};
 use domain::page::Page;
+use domain::problem::Problem;
 use serde::de::DeserializeOwned;
 
 /// Issuers of rules that are asked.
@@ -106,7 +107,13 @@ async fn rule_issuers(config: &Config) -> Result<BTreeSet<String>, String> {
 async fn read<T: DeserializeOwned>(config: &Config, path: &str) -> Result<T, String> {
     let stream = UnixStream::connect(&config.admin.socket).await.map_err(|error| error.to_string())?;
     let answered = client::get(stream, "keygate", &format!("{API_PATH}/{path}")).await;
-    let (_, body) = answered.map_err(|error| client::in_full(&error))?;
+    let (status, body) = answered.map_err(|error| client::in_full(&error))?;
+    if !status.is_success() {
+        let problem: Option<Problem<'_>> = serde_json::from_slice(&body).ok();
+        return Err(
+            problem.map_or_else(|| format!("the gateway responded with {status}"), |problem| problem.detail.into())
+        );
+    }
     serde_json::from_slice(&body).map_err(|error| error.to_string())
 }
 

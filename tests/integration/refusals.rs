@@ -14,6 +14,7 @@ use journal::audit::{Outcome, Record};
 
 use crate::support::gateway::{Key, OPERATOR};
 use crate::support::redis::Redis;
+use crate::support::updates::{limit, suspension};
 use crate::support::{Client, Gateway, Upstream, eventually, head, lenient, over_http2, until};
 
 /// One request an hour, as many attempts with invalid keys as anybody makes, and a route whose permission no user has.
@@ -52,7 +53,7 @@ fn counted(entries: &[(&str, u64)]) -> HashMap<String, u64> {
 
 fn raise_limit(gateway: &Gateway, key: &Key) {
     let limits = LimitUpdate { requests: Some(1_000_000), per: Some(Duration::from_secs(1)), burst: Some(1_000_000) };
-    gateway.perform(async |to, now| to.limit_key(OPERATOR, key.id, Some(limits), now).await);
+    gateway.perform(async |to, now| to.update_key(OPERATOR, key.id, limit(Some(limits)), now).await);
 }
 
 /// The journal, the activity and the metrics agree with the clients' own counts.
@@ -176,7 +177,7 @@ fn verdict_ends_when_the_next_token_has_come() {
     let gateway = over(&redis, &upstream);
     let key = gateway.key();
     let limits = LimitUpdate { requests: Some(20), per: Some(Duration::from_secs(1)), burst: Some(1) };
-    gateway.perform(async |to, now| to.limit_key(OPERATOR, key.id, Some(limits), now).await);
+    gateway.perform(async |to, now| to.update_key(OPERATOR, key.id, limit(Some(limits)), now).await);
     let begun = Instant::now();
     let (codes, _) = hammer(gateway.address, "/", &key.text, 2000);
     let tokens = begun.elapsed().as_secs_f64() * 20.0;
@@ -209,7 +210,7 @@ fn change_that_admits_a_refused_key_ends_its_verdict() {
         raise_limit(changed_by, &exhausted);
         changed_by.permit(&forbidden, &["admin:all"]);
         let org = suspended.org.to_string();
-        changed_by.perform(async |to, now| to.resume_org(OPERATOR, &org, now).await);
+        changed_by.perform(async |to, now| to.update_org(OPERATOR, &org, suspension(false), now).await);
         let changed = Instant::now();
         for (path, key, _) in &cases[..3] {
             if std::ptr::eq(changed_by, &one) {

@@ -21,6 +21,7 @@ use keygate::config::Config;
 use tempfile::TempDir;
 use url::Url;
 
+use super::updates::{bound, permission, policy_change, suspension};
 use super::{Client, Upstream, eventually, until};
 
 /// The operator of the gateways of tests.
@@ -181,7 +182,7 @@ impl Gateway {
     }
 
     pub fn set_policy(&self, key: KeyId, policy: PolicyUpdate) {
-        self.perform(async |to, now| to.set_key(OPERATOR, key, policy, now).await);
+        self.perform(async |to, now| to.update_key(OPERATOR, key, policy_change(policy), now).await);
     }
 
     pub fn rotate(&self, key: &Key, overlap: Option<Duration>) -> Key {
@@ -195,13 +196,13 @@ impl Gateway {
 
     /// Suspends the key's organization.
     pub fn suspend(&self, key: &Key) {
-        self.perform(async |to, now| to.suspend_org(OPERATOR, &key.org.to_string(), now).await);
+        self.perform(async |to, now| to.update_org(OPERATOR, &key.org.to_string(), suspension(true), now).await);
     }
 
     /// Limits the requests in flight of the key's organization.
     pub fn limit_org(&self, key: &Key, concurrent: u32) {
         let org = key.org.to_string();
-        self.perform(async |to, now| to.limit_org(OPERATOR, &org, Some(concurrent), now).await);
+        self.perform(async |to, now| to.update_org(OPERATOR, &org, bound(Some(concurrent)), now).await);
     }
 
     pub fn suspend_user(&self, key: &Key) {
@@ -218,7 +219,7 @@ impl Gateway {
 
     pub fn permit_user_of(&self, org: impl Display, user: impl Display, permissions: &[&str]) -> User {
         let (org, user, permissions) = (org.to_string(), user.to_string(), parse_permissions(permissions));
-        self.perform(async |to, now| to.permit_user(OPERATOR, &org, &user, permissions, now).await)
+        self.perform(async |to, now| to.update_user(OPERATOR, &org, &user, permission(permissions), now).await)
     }
 
     pub fn suspend_user_of(&self, org: impl Display, user: impl Display) -> User {

@@ -11,6 +11,7 @@ pub mod listeners;
 pub mod random;
 pub mod strict;
 pub mod client;
+pub mod updates;
 pub mod http2;
 pub mod upstream;
 pub mod upstream_blocks;

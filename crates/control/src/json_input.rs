@@ -1,4 +1,4 @@
-//! Input of the JSON APIs, that of the dashboard and that of programs: queries and bodies, each parsed strictly.
+//! Input of the API: queries and bodies, each parsed strictly.
 //!
 //! - Unknown input is refused and named, never ignored: a misspelt parameter must not count as an absent one.
 

@@ -1,7 +1,8 @@
 //! The control plane: what changes the records that requests are decided by.
 //!
 //! [`management`] has one function for each operation on organizations, users, keys and sessions. [`admin`] offers them
-//! on a socket for programs, [`dashboard`] on web pages and as a JSON API for users, who sign in with [`oidc`].
+//! on a socket for the operator, [`management_api`] to programs, [`dashboard`] to people, who sign in with [`oidc`]:
+//! all three mount one [`api`], and the dashboard has pages.
 //! [`federation`] exchanges tokens of CIs for keys.
 
 pub mod management;

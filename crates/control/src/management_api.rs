@@ -134,6 +134,9 @@ impl ManagementApi {
         let program = self.authenticate(peer, request).await?;
         self.calls.count(program.token.id, request.now)?;
         // Which paths there are is told to programs with a token alone.
+        if segments == [DOCUMENT_PATH] {
+            return Err(RouteError::new(["GET"].into_iter()).into());
+        }
         let found = find(Mount::Network, request.route_method(), &segments)?;
         let answer = self.api.perform(Actor::Program(Box::new(program)), request, &found).await?;
         Ok(self.api.respond(request, answer))

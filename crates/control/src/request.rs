@@ -54,7 +54,7 @@ pub(crate) enum ReadError {
     TimedOut,
 }
 
-/// Reason why a request has no route, in the words of the JSON APIs.
+/// Reason why a request has no route, in the words of the API.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum RouteError {
     /// No route has this path.

@@ -149,6 +149,6 @@ impl Draft<'_> {
 
 /// The seconds after which a call that was put off is sent again; none when it was not, or for long.
 fn wait_of(answer: &Answer) -> Option<u64> {
-    let is_put_off = answer.status == StatusCode::TOO_MANY_REQUESTS;
+    let is_put_off = [StatusCode::TOO_MANY_REQUESTS, StatusCode::CONFLICT].contains(&answer.status);
     answer.retry_after().filter(|seconds| is_put_off && *seconds <= SHORT_WAIT)
 }

@@ -15,7 +15,7 @@ impl Generated {
     fn of(json: &Value) -> Self {
         let text = |name: &str| json[name].as_str().unwrap().to_owned();
         assert_eq!(json.as_object().unwrap().len(), 3, "{json}");
-        Self { id: text("id"), key: text("api_key"), sha256: text("sha256") }
+        Self { id: text("id"), key: text("key"), sha256: text("sha256") }
     }
 
     /// Checks that the three belong together.

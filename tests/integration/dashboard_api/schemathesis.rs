@@ -16,7 +16,11 @@ fn run(setup: &Setup, person: &SessionUser<'_>, options: &[&str]) {
         url: format!("http://{address}{API}"),
         credential,
         // Of another organization than the chosen one, a person is told no more than that.
-        config: &format!("{AUTH}{}", CHECKS.replace(r#""401", "404", "405""#, r#""401", "403", "404", "405""#)),
+        config: &format!(
+            "{AUTH}{}\n[parameters]\n\"path.org\" = \"{}\"\n",
+            CHECKS.replace(r#""401", "404", "405""#, r#""401", "403", "404", "405""#),
+            setup.org
+        ),
     };
     api.run(&[&["--header", "Sec-Fetch-Site: same-origin"], options].concat());
     assert_eq!(person.get("/session").status, 200, "the session is still valid");

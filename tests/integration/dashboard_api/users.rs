@@ -5,6 +5,7 @@ use serde_json::json;
 use super::fixture::{JSON, OWN, Setup};
 use crate::support::Client;
 use crate::support::gateway::OPERATOR;
+use crate::support::updates::suspension;
 
 #[test]
 fn member_sees_and_changes_only_their_own_keys() {
@@ -175,13 +176,13 @@ fn sessions_of_a_suspended_organization_create_nothing() {
     let ada = setup.admin();
     let (_, id) = ada.key("laptop");
     let org = setup.org.to_string();
-    setup.gateway.perform(async |to, now| to.suspend_org(OPERATOR, &org, now).await);
+    setup.gateway.perform(async |to, now| to.update_org(OPERATOR, &org, suspension(true), now).await);
     for (path, body) in [("/keys", json!({ "name": "x" })), ("/tokens", json!({ "name": "x", "allow": ["keys:read"] }))]
     {
         let refused = ada.post(path, body);
         assert_eq!((refused.status, refused.code().as_str()), (403, "org_suspended"), "{path}");
     }
     assert_eq!(ada.send("POST", &format!("/keys/{id}/revoke"), None).json()["status"], "revoked");
-    setup.gateway.perform(async |to, now| to.resume_org(OPERATOR, &org, now).await);
+    setup.gateway.perform(async |to, now| to.update_org(OPERATOR, &org, suspension(false), now).await);
     assert_eq!(ada.post("/keys", json!({ "name": "x" })).status, 201);
 }

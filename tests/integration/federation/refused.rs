@@ -7,6 +7,7 @@ use crate::oidc::signing::{SigningKey, unsigned, with_shared_secret};
 use crate::support::Client;
 use crate::support::gateway::OPERATOR;
 use crate::support::redis::Redis;
+use crate::support::updates::suspension;
 
 #[test]
 fn token_that_is_not_as_the_rule_says_is_refused_embedded() {
@@ -147,9 +148,9 @@ fn suspended_service_or_organization_gets_no_key() {
     gateway.suspend_user_of(ORG, "ci");
     assert_eq!(refusal(&world.exchange(&world.token())), refused);
     gateway.resume_user_of(ORG, "ci");
-    gateway.perform(async |to, now| to.suspend_org(OPERATOR, ORG, now).await);
+    gateway.perform(async |to, now| to.update_org(OPERATOR, ORG, suspension(true), now).await);
     assert_eq!(refusal(&world.exchange(&world.token())), refused);
-    gateway.perform(async |to, now| to.resume_org(OPERATOR, ORG, now).await);
+    gateway.perform(async |to, now| to.update_org(OPERATOR, ORG, suspension(false), now).await);
     issued(&world.exchange(&world.token()));
     gateway.remove_user_of(ORG, "ci");
     assert_eq!(refusal(&world.exchange(&world.token())), refused);

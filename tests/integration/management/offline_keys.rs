@@ -1,5 +1,6 @@
 //! Secrets by their digests: what signed-in people may not do, and what the audit says of it.
 
+use crate::support::updates::permission;
 use control::management::{Actor, ClientInfo, Conditions, GivenSecret, Rotation, SecretSource, SignedInUser};
 use domain::clock;
 use domain::identity::{PersonId, SessionId};
@@ -45,7 +46,10 @@ impl Fixture {
 async fn signed_in_people_give_no_digests() {
     let fixture = Fixture::with_ada().await;
     let management = &fixture.management;
-    management.permit_user(OPERATOR, ORG, ADA, vec!["org:admin".parse().unwrap()], clock::now()).await.unwrap();
+    management
+        .update_user(OPERATOR, ORG, ADA, permission(vec!["org:admin".parse().unwrap()]), clock::now())
+        .await
+        .unwrap();
     let ada = fixture.ada().await;
     let now = clock::now();
     let own = management.create_key(&ada, ORG, laptop(), SecretSource::Generated, now).await.unwrap().key;

@@ -1,5 +1,6 @@
 //! The typed operations: their effects on the next decision, their results and their errors.
 
+use crate::support::updates::{bound, limit, permission, suspension};
 use std::time::Duration;
 
 use control::management::{
@@ -25,11 +26,11 @@ async fn organizations_are_created_limited_and_suspended() {
     let by_id = management.show_org(OPERATOR, &shown.id.to_string(), clock::now()).await.unwrap();
     assert_eq!(shown, by_id);
 
-    let limited = management.limit_org(OPERATOR, ORG, Some(1), clock::now()).await.unwrap();
+    let limited = management.update_org(OPERATOR, ORG, bound(Some(1)), clock::now()).await.unwrap();
     assert_eq!((limited.concurrent, limited.concurrent_in_force), (Some(1), 1));
-    assert!(management.suspend_org(OPERATOR, ORG, clock::now()).await.unwrap().suspended);
+    assert!(management.update_org(OPERATOR, ORG, suspension(true), clock::now()).await.unwrap().suspended);
     assert_eq!(fixture.refusal(presented, clock::now()).await, Some(Refusal::OrgSuspended));
-    management.resume_org(OPERATOR, ORG, clock::now()).await.unwrap();
+    management.update_org(OPERATOR, ORG, suspension(false), clock::now()).await.unwrap();
     assert_eq!(fixture.refusal(presented, clock::now()).await, None);
     assert_eq!(management.list_orgs(OPERATOR, &PageQuery::default(), clock::now()).await.unwrap().items.len(), 1);
 }
@@ -40,7 +41,8 @@ async fn users_are_permitted_and_removed() {
     let management = &fixture.management;
     let presented = fixture.new_key().await.api_key.unwrap();
     let permissions = ["b", "a", "b"].map(|text| text.parse().unwrap()).to_vec();
-    let user = management.permit_user(OPERATOR, ORG, "ADA@example.com", permissions, clock::now()).await.unwrap();
+    let user =
+        management.update_user(OPERATOR, ORG, "ADA@example.com", permission(permissions), clock::now()).await.unwrap();
     assert_eq!(user.email, ADA);
     assert_eq!(user.permissions.iter().map(ToString::to_string).collect::<Vec<_>>(), ["a", "b"]);
 
@@ -176,7 +178,7 @@ async fn limits_of_a_key_override_the_configured_ones() {
     let new = fixture.new_key().await;
     let (presented, id) = (new.api_key.as_ref().unwrap().expose(), new.key.id);
     let limits = LimitUpdate { requests: Some(2), per: Some(MINUTE), burst: None };
-    let limited = management.limit_key(OPERATOR, id, Some(limits), clock::now()).await.unwrap().limits;
+    let limited = management.update_key(OPERATOR, id, limit(Some(limits)), clock::now()).await.unwrap().limits;
     assert_eq!((limited.requests, limited.per, limited.burst), (2, MINUTE, 2));
     let now = clock::now();
     assert_eq!(fixture.refusal(presented, now).await, None);
@@ -189,12 +191,12 @@ async fn limits_of_a_key_override_the_configured_ones() {
     assert_eq!(explanation.standing.next_token, Some(now.after(MINUTE / 2)));
 
     let faster = LimitUpdate { requests: Some(10), ..LimitUpdate::default() };
-    let faster = management.limit_key(OPERATOR, id, Some(faster), clock::now()).await.unwrap().limits;
+    let faster = management.update_key(OPERATOR, id, limit(Some(faster)), clock::now()).await.unwrap().limits;
     assert_eq!((faster.requests, faster.per, faster.burst), (10, MINUTE, 10));
-    let back = management.limit_key(OPERATOR, id, None, clock::now()).await.unwrap().limits;
+    let back = management.update_key(OPERATOR, id, limit(None), clock::now()).await.unwrap().limits;
     assert_eq!((back.requests, back.own), (1000, false));
     let zero = LimitUpdate { requests: Some(0), ..LimitUpdate::default() };
-    let error = management.limit_key(OPERATOR, id, Some(zero), clock::now()).await.unwrap_err();
+    let error = management.update_key(OPERATOR, id, limit(Some(zero)), clock::now()).await.unwrap_err();
     assert_eq!(error.code(), "invalid_limits");
 }
 
@@ -235,7 +237,7 @@ async fn wrong_operands_have_codes_of_their_own() {
         (management.create_org(OPERATOR, "a\nb", now).await.unwrap_err(), "invalid_name"),
         (management.create_org(OPERATOR, "", now).await.unwrap_err(), "invalid_name"),
         (management.show_org(OPERATOR, "other", now).await.unwrap_err(), "no_such_org"),
-        (management.limit_org(OPERATOR, ORG, Some(0), now).await.unwrap_err(), "invalid_limits"),
+        (management.update_org(OPERATOR, ORG, bound(Some(0)), now).await.unwrap_err(), "invalid_limits"),
         (management.create_user(OPERATOR, ORG, "ada", vec![], now).await.unwrap_err(), "invalid_email"),
         (management.create_user(OPERATOR, ORG, "ADA@example.com", vec![], now).await.unwrap_err(), "taken"),
         (create_key("eve@example.com", "x").await, "no_such_user"),

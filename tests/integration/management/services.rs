@@ -1,5 +1,6 @@
 //! Accounts of services: created and reassigned by the operator, never signed in, and no admin of their organization.
 
+use crate::support::updates::{permission, responsibility};
 use control::management::{
     Actor, ClientInfo, Conditions, ErrorKind, Management, NewKeyRequest, SecretSource, SignedInUser, User, UserKind,
     UserStatus,
@@ -64,7 +65,8 @@ async fn service_is_shown_with_its_responsible_person_wherever_it_is() {
         "the service goes on"
     );
 
-    let reassigned = management.reassign_user(OPERATOR, ORG, NIGHTLY, "BOB@example.com", clock::now()).await.unwrap();
+    let reassigned =
+        management.update_user(OPERATOR, ORG, NIGHTLY, responsibility("BOB@example.com"), clock::now()).await.unwrap();
     assert_eq!(users(management).await[2], reassigned);
     management.remove_user(OPERATOR, ORG, BOB, clock::now()).await.unwrap();
     let suspended = management.suspend_user(OPERATOR, ORG, NIGHTLY, clock::now()).await.unwrap();
@@ -89,7 +91,8 @@ async fn service_needs_a_name_of_its_own_and_a_person() {
     assert_eq!(create("weekly", "eve@example.com").await, "no_such_user");
     assert_eq!(create("weekly", NIGHTLY).await, "not_a_person");
     let reassign = async |user: &str, responsible: &str| {
-        let error = management.reassign_user(OPERATOR, ORG, user, responsible, clock::now()).await.unwrap_err();
+        let error =
+            management.update_user(OPERATOR, ORG, user, responsibility(responsible), clock::now()).await.unwrap_err();
         (error.code(), error.kind())
     };
     assert_eq!(reassign(ADA, BOB).await, ("not_a_service", ErrorKind::Conflict));
@@ -106,7 +109,7 @@ async fn service_does_not_count_as_an_admin_who_can_act() {
     let (fixture, service) = with_service("org:admin").await;
     let management = &fixture.management;
     let admin = vec!["org:admin".parse().unwrap()];
-    management.permit_user(OPERATOR, ORG, ADA, admin.clone(), clock::now()).await.unwrap();
+    management.update_user(OPERATOR, ORG, ADA, permission(admin.clone()), clock::now()).await.unwrap();
     let (org, ada) = fixture.state.member(service.org, service.responsible.unwrap().id).await.unwrap().unwrap();
     let now = clock::now();
     let session = Session {
@@ -137,8 +140,8 @@ async fn service_does_not_count_as_an_admin_who_can_act() {
         .await
         .unwrap();
     let created = management.create_service(actor, ORG, "weekly", ADA, Vec::new(), now).await.unwrap_err();
-    let reassigned = management.reassign_user(actor, ORG, NIGHTLY, BOB, now).await.unwrap_err();
+    let reassigned = management.update_user(actor, ORG, NIGHTLY, responsibility(BOB), now).await.unwrap_err();
     assert_eq!([created.code(), reassigned.code()], ["not_allowed"; 2]);
-    management.permit_user(OPERATOR, ORG, BOB, admin, now).await.unwrap();
+    management.update_user(OPERATOR, ORG, BOB, permission(admin), now).await.unwrap();
     management.suspend_user(actor, ORG, ADA, now).await.unwrap();
 }

@@ -1,10 +1,9 @@
 //! Each resource is created, read, changed and ended over the network, on both states.
 
 use domain::management_token::TokenScope;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::fixture::{JSON, Setup};
-use crate::support::Client;
 
 #[test]
 fn organization_is_created_listed_and_patched() {
@@ -55,45 +54,17 @@ fn user_and_service_are_created_patched_and_removed() {
 }
 
 #[test]
-fn key_is_created_rotated_changed_and_revoked_and_admits_meanwhile() {
+fn limits_of_a_key_are_patched_with_its_policy() {
     for setup in Setup::both() {
         let (org, root) = (setup.org("acme"), setup.root());
-        let status = |key: &str| Client::connect(setup.gateway.address).get("/x", key).status;
         let body = json!({ "name": "k", "user": "ada@acme.example", "policy": { "permissions": ["queries:read"] } });
-        let created = root.post(&format!("/orgs/{org}/keys"), &body);
-        assert_eq!(created.status, 201, "{created:?}");
-        let created = created.json();
-        let text = |answer: &Value| answer["key"].as_str().unwrap().to_owned();
-        assert_eq!(status(&text(&created)), 200);
+        let created = root.post(&format!("/orgs/{org}/keys"), &body).json();
         let path = format!("/keys/{}", created["id"].as_str().unwrap());
-        let shown = root.get(&path).json();
-        assert_eq!(shown.get("key"), None, "the secret is shown once");
-        assert_eq!(
-            (&shown["name"], &shown["created_by"]["token"]),
-            (&json!("k"), &json!(created["created_by"]["token"]))
-        );
-        let rotated = root.act(&format!("{path}/rotate")).json();
-        assert_eq!((status(&text(&created)), status(&text(&rotated))), (401, 200));
-        assert_eq!(root.act(&format!("{path}/disable")).json()["status"], "disabled");
-        assert_eq!(status(&text(&rotated)), 401);
-        assert_eq!(root.act(&format!("{path}/enable")).json()["status"], "active");
         let patch =
             json!({ "policy": { "permissions": null, "concurrent": 3 }, "limits": { "requests": 5, "per": "1m" } });
         let patched = root.patch(&path, &patch).json();
         assert_eq!((&patched["policy"], &patched["limits"]["requests"]), (&json!({ "concurrent": 3 }), &json!(5)));
         assert_eq!(root.patch(&path, &json!({ "limits": null })).json()["limits"]["own"], false);
-        assert_eq!(root.get(&format!("{path}/explain")).json()["standing"]["in_flight"], 0);
-        assert_eq!(
-            root.get(&format!("{path}/requests")).json()["items"].as_array().map(|uses| !uses.is_empty()),
-            Some(true)
-        );
-        assert_eq!(root.act(&format!("{path}/revoke")).json()["status"], "revoked");
-        assert_eq!(status(&text(&rotated)), 401);
-        let listed = root.get(&format!("/orgs/{org}/keys?status=revoked&search=k")).json();
-        assert_eq!(listed["items"][0]["id"], created["id"]);
-        assert_eq!(root.get(&format!("/orgs/{org}/keys?state=revoked")).code(), "invalid_parameter");
-        assert_eq!(root.get("/keys/aaaaaaaaa").code(), "no_such_key");
-        assert_eq!(root.get("/keys/a").code(), "no_such_key");
     }
 }
 

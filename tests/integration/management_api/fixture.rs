@@ -13,7 +13,8 @@ use crate::support::redis::Redis;
 use crate::support::{Client, Gateway, Response, Upstream};
 
 pub const JSON: (&str, &str) = ("Content-Type", "application/json");
-const LISTEN: &str = "listen: [{ address: 127.0.0.1:0 }, { address: 127.0.0.1:0, serves: management }]\n";
+const LISTEN: &str = "listen: [{ address: 127.0.0.1:0 }, { address: 127.0.0.1:0, serves: management }]\n\
+                      session: { origin: http://127.0.0.1:8080 }\n";
 
 /// A gateway with its upstream, and its Redis if it has one.
 pub struct Setup {
@@ -143,11 +144,6 @@ impl Program {
 
     pub fn post(&self, path: &str, body: &Value) -> Response {
         self.call("POST", path, &[JSON], body.to_string().as_bytes())
-    }
-
-    /// `POST` without a body.
-    pub fn act(&self, path: &str) -> Response {
-        self.call("POST", path, &[], b"")
     }
 
     pub fn patch(&self, path: &str, body: &Value) -> Response {

@@ -12,6 +12,7 @@ use super::fixture::{self, Member, PERSON, hostile, member, signed_in};
 use super::gateway_browser::{AGENT, GatewayBrowser, SESSION, text};
 use crate::oidc::hostile::Hostile;
 use crate::support::gateway::OPERATOR;
+use crate::support::updates::suspension;
 use crate::support::{Client, Gateway, Upstream, eventually, head};
 use crate::usage::assert_matches_document;
 
@@ -194,7 +195,7 @@ fn permissions_of_a_session_are_read_for_each_request() {
     gateway.permit_user_of("acme", person.user, &["queries:read", "queries:write"]);
     assert_eq!(visitor.fetch("GET", "/read").status, 200);
     assert_eq!(upstream.last().header("x-permissions"), Some("queries:read,queries:write"));
-    gateway.perform(async |to, now| to.suspend_org(OPERATOR, "acme", now).await);
+    gateway.perform(async |to, now| to.update_org(OPERATOR, "acme", suspension(true), now).await);
     assert_eq!(visitor.fetch("GET", "/read").code(), "insufficient_scope");
     let outcomes: Vec<_> = gateway.records().iter().rev().map(|record| record.outcome).collect();
     assert_eq!(

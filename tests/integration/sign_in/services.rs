@@ -7,6 +7,7 @@ use super::fixture::{self, Member, PERSON, assert_refused, hostile, member, sess
 use super::gateway_browser::{GatewayBrowser, text};
 use crate::oidc::hostile::Hostile;
 use crate::support::gateway::{OPERATOR, parse_permissions};
+use crate::support::updates::responsibility;
 use crate::support::{Client, Gateway, Upstream};
 
 const SERVICE: &str = "nightly report";
@@ -82,7 +83,7 @@ fn admin_creates_keys_of_a_service_and_sees_that_its_person_has_left() {
         assert_eq!(status(), 200, "the service goes on");
     }
     let ada = ada.to_string();
-    gateway.perform(async |to, now| to.reassign_user(OPERATOR, "acme", SERVICE, &ada, now).await);
+    gateway.perform(async |to, now| to.update_user(OPERATOR, "acme", SERVICE, responsibility(&ada), now).await);
     let after = row(&mut admin);
     assert!(!after.contains("Removed") && after.contains("person<wbr>@example.com"), "{after}");
 }

@@ -52,7 +52,7 @@ pub(super) async fn export(management: Arc<Management>, actor: Actor) -> AdminRe
     match started.await {
         Ok(Ok(())) => response::pieces(STATE_MEDIA_TYPE, parts),
         Ok(Err(error)) => response::failed(&error),
-        Err(_) => response::panicked("operation"),
+        Err(_) => response::panicked("call"),
     }
 }
 
@@ -71,7 +71,7 @@ pub(super) async fn import(body: Incoming, management: Arc<Management>, actor: A
     match run_beside(import).await {
         Ok(Ok(report)) => response::json(StatusCode::OK, &report),
         Ok(Err(error)) => response::failed(&error),
-        Err(_) => response::panicked("operation"),
+        Err(_) => response::panicked("call"),
     }
 }
 

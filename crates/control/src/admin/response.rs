@@ -76,7 +76,7 @@ pub(super) fn failed(error: &ManagementError) -> AdminResponse {
 /// 500 for an `operation` that panicked.
 pub(super) fn panicked(operation: &str) -> AdminResponse {
     let detail = format!("the {operation} ended unexpectedly; see the gateway's log");
-    problem(StatusCode::INTERNAL_SERVER_ERROR, "internal", detail)
+    problem(StatusCode::INTERNAL_SERVER_ERROR, "internal_error", detail)
 }
 
 /// 404 for a path that does not exist.

@@ -1,6 +1,6 @@
 //! Admin socket: management over HTTP/1.1 on a Unix socket.
 //!
-//! - `POST /v1/operations` takes an [`Operation`] as JSON and answers with its [`Reply`], or with a problem (RFC 9457).
+//! - `/v1/…` is the [API](crate::api), for the operator.
 //! - `GET /v1/upstreams` lists the endpoints of the upstreams, or of one (`upstream`), a page at a time
 //!   (`cursor`, `limit`).
 //! - `GET /v1/shipping` lists the sinks of the audit, with their lag.
@@ -52,6 +52,8 @@ pub const SHIPPING_PATH: &str = "/v1/shipping";
 pub const STATE_PATH: &str = "/v1/state";
 /// Field by which a command of root sends its `SUDO_UID`.
 pub const SUDO_UID_HEADER: &str = "keygate-sudo-uid";
+/// Advice for a command of an earlier version.
+const EARLIER: &str = "this command is of an earlier version than the gateway; run the keygate of the gateway";
 /// Bytes of the body of a call at most; the largest one has a few names and permissions.
 const MAX_BODY: usize = 64 << 10;
 /// Connections that wait to be accepted.
@@ -172,6 +174,8 @@ async fn handle(request: Request<Incoming>, uid: u32, services: SocketServices) 
         (&Method::POST, HANDOVER_PATH) => handover.switch(request),
         (&Method::POST, UPGRADE_PATH) => handover.upgrade(request.into_body()).await,
         (&Method::GET, HEALTH_PATH) => response::json(StatusCode::OK, &serde_json::json!({ "status": "ok" })),
+        // The path of all operations before version 0.3.
+        (_, "/v1/operations") => response::problem(StatusCode::GONE, "earlier_version", EARLIER.to_owned()),
         (_, HANDOVER_PATH | UPGRADE_PATH) => response::method_not_allowed("POST"),
         (_, STATE_PATH) => response::method_not_allowed("GET, POST"),
         (_, CONFIG_PATH | UPSTREAMS_PATH | SHIPPING_PATH | HEALTH_PATH) => response::method_not_allowed("GET"),
@@ -192,8 +196,8 @@ async fn call(request: Request<Incoming>, operator: Actor, api: Api) -> AdminRes
     let body = match response::read_body(body, MAX_BODY).await {
         Ok(body) => body,
         Err(error) => {
-            let detail = format!("The body cannot be read: {error}.");
-            return response::problem(StatusCode::BAD_REQUEST, "invalid_body", detail);
+            let detail = format!("The request body is too large, or the connection broke off: {error}.");
+            return response::problem(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail);
         }
     };
     let request = Request::from_parts(head, body);

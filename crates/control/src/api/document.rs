@@ -4,10 +4,18 @@ use std::sync::OnceLock;
 
 use serde_json::{Value, json};
 
-use super::Mount;
+use super::call::Call;
+use super::error::ApiError;
+use super::mount::Mount;
+use super::response::Answer;
 
 /// The whole document. `x-callers` of an operation says whose it is.
 const DOCUMENT: &str = include_str!("../../../../docs/openapi.json");
+
+/// The whole document, for the operator.
+pub(super) async fn show(_: &Call<'_>) -> Result<Answer, ApiError> {
+    Ok(Answer::json(document(Mount::Socket).to_owned()))
+}
 
 /// The document for the callers of a mount: their operations, and the path of the mount.
 pub(crate) fn document(mount: Mount) -> &'static str {
@@ -26,9 +34,22 @@ fn part(caller: &str, server: &str) -> String {
     if let Some(paths) = document["paths"].as_object_mut() {
         for item in paths.values_mut().filter_map(Value::as_object_mut) {
             item.retain(|name, operation| name == "parameters" || has_caller(operation, caller));
+            for operation in item.values_mut().filter_map(Value::as_object_mut) {
+                // One that needs no credential says so; the others need that of the document.
+                let needs_one = |security: &Value| security.as_array().is_some_and(|list| !list.is_empty());
+                if operation.get("security").is_some_and(needs_one) {
+                    operation.remove("security");
+                }
+            }
         }
         paths.retain(|_, item| item.as_object().is_some_and(|item| item.keys().any(|name| name != "parameters")));
     }
+    // The credential of the caller alone.
+    let scheme = if caller == "program" { "token" } else { "session" };
+    if let Some(schemes) = document["components"]["securitySchemes"].as_object_mut() {
+        schemes.retain(|name, _| name == scheme);
+    }
+    document["security"] = json!([{ scheme: [] }]);
     document["servers"] = json!([{ "url": server }]);
     document.to_string()
 }
@@ -83,7 +104,7 @@ mod tests {
                 ((route.method.to_owned(), format!("/{}", route.path)), (callers, query))
             })
             .collect();
-        let anybody = ["program", "person"].map(str::to_owned).into();
+        let anybody = ["operator", "program", "person"].map(str::to_owned).into();
         table.insert(("GET".into(), "/openapi.json".into()), (anybody, BTreeSet::new()));
         assert_eq!(described(), table);
     }

@@ -13,9 +13,9 @@ use crate::request::RouteError;
 use domain::problem::{self, Problem, sentence};
 
 /// `Retry-After` of 503, in seconds: the end of an outage cannot be predicted.
-const RETRY_SOON: u64 = 5;
+pub(crate) const RETRY_SOON: u64 = 5;
 /// `Retry-After` of 429 for too many reads of the journal at a time, in seconds.
-const RETRY_READ: u64 = 1;
+pub(crate) const RETRY_READ: u64 = 1;
 
 /// Reason why the API does not do what a call asks for.
 #[derive(Debug, thiserror::Error)]
@@ -68,7 +68,7 @@ pub(crate) enum ApiError {
     KeyReused,
     #[error("a call with this idempotency key is in progress; wait a second, then send it again")]
     InProgress,
-    #[error("send one entity tag in `If-Match`, as `ETag` has it, or `*`")]
+    #[error("send one entity tag in `If-Match`, as `ETag` has it, or `*`, with the change of a record that has one")]
     IfMatch,
     #[error("there is a key with this digest already, and `If-None-Match: *` asks for none")]
     Exists,
@@ -148,7 +148,8 @@ impl ApiError {
     /// The response to the call with this id, at a mount. Logs failures of the server.
     pub(crate) fn response(&self, id: Uuid, mount: Mount) -> Response<Bytes> {
         let (status, code) = self.status_and_code();
-        if status.is_server_error() {
+        // The operator has the causes in the answer.
+        if status.is_server_error() && mount != Mount::Socket {
             let cause = if let Self::Management(error) = self { error.in_full() } else { self.to_string() };
             tracing::warn!(request_id = %id, code, cause, "a call of the management API failed");
         }

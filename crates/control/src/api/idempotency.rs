@@ -47,8 +47,16 @@ impl Drop for Begun {
 }
 
 /// The conditions of a call, by its fields `If-Match`, which is for changes, and `Idempotency-Key`.
-pub(super) fn conditions(request: &ControlRequest, actor: &Actor) -> Result<Conditions, ApiError> {
+pub(super) fn conditions(path: &str, request: &ControlRequest, actor: &Actor) -> Result<Conditions, ApiError> {
     let if_match = if request.method.is_safe() { None } else { if_match(request)? };
+    // Sessions, links and the state as a whole have no tags.
+    let has_tag = !["session", "sessions", "sign-in-links", "state"].iter().any(|name| {
+        let mut segments = path.split('/');
+        segments.clone().next() == Some(name) || segments.next_back() == Some(name)
+    });
+    if if_match.is_some() && !has_tag {
+        return Err(ApiError::IfMatch);
+    }
     Ok(Conditions { if_match, call: idempotent_call(request, actor)? })
 }
 

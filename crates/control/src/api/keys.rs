@@ -9,7 +9,9 @@ use serde_json::json;
 use super::call::Call;
 use super::{Answer, ApiError, input};
 use crate::json_input::{self, InputError, WholeSeconds};
-use crate::management::{Key, KeyImport, LimitUpdate, NewKey, NewKeyRequest, PolicyUpdate, Rotation, SecretSource};
+use crate::management::{
+    Key, KeyImport, LimitUpdate, ManagementError, NewKey, NewKeyRequest, PolicyUpdate, Rotation, SecretSource,
+};
 use domain::clock::Micros;
 use domain::key::KeyId;
 
@@ -77,6 +79,7 @@ pub(super) async fn list(call: &Call<'_>) -> Result<Answer, ApiError> {
 
 pub(super) async fn create(call: &Call<'_>) -> Result<Answer, ApiError> {
     let NewKeyBody { name, user, policy, id, sha256 } = json_input::body(call.request)?;
+    require_generated(call, id.is_some() || sha256.is_some())?;
     let request = NewKeyRequest { user: &owner(call, user)?, name: &name, policy };
     let source = SecretSource::from_operands(id, sha256.as_deref())?;
     let new = call.management().create_key(call.actor, &call.org()?, request, source, call.now()).await?;
@@ -93,7 +96,7 @@ pub(super) async fn put(call: &Call<'_>) -> Result<Answer, ApiError> {
     let (org, sha256) = (call.org()?, call.member()?);
     let put = call.management().put_key_by_digest(call.actor, &org, &sha256, id, request, call.now()).await?;
     if put.created {
-        return Ok(answer(&put.key).created(format!("keys/{}", put.key.id)));
+        return Ok(Answer::new(&put).with_tag(put.key.etag).created(format!("keys/{}", put.key.id)));
     }
     let must_be_new = call.request.headers.get(IF_NONE_MATCH).is_some_and(|tag| tag.as_bytes().trim_ascii() == b"*");
     if must_be_new { Err(ApiError::Exists) } else { Ok(answer(&put.key)) }
@@ -126,6 +129,7 @@ pub(super) async fn update(call: &Call<'_>) -> Result<Answer, ApiError> {
 pub(super) async fn rotate(call: &Call<'_>) -> Result<Answer, ApiError> {
     let key = call.key()?;
     let RotationBody { overlap_seconds, expected_rotated, sha256 } = json_input::optional_body(call.request)?;
+    require_generated(call, sha256.is_some())?;
     let overlap = overlap_seconds.map(|seconds| Duration::from_secs(seconds.0));
     let rotation = Rotation::new(overlap).with_digest(sha256.as_deref())?;
     let rotation = expected_rotated.map_or(rotation, |rotated| rotation.after(rotated));
@@ -139,6 +143,10 @@ pub(super) async fn revoke(call: &Call<'_>) -> Result<Answer, ApiError> {
 pub(super) async fn disable(call: &Call<'_>) -> Result<Answer, ApiError> {
     let key = call.key()?;
     let DisableBody { leaked } = json_input::optional_body(call.request)?;
+    // Only the operator enables such a key again, which is not a member's to decide for an administrator.
+    if leaked && call.actor.signed_in().is_some_and(|user| !user.is_admin()) {
+        return Err(ManagementError::NotAllowed.into());
+    }
     Ok(answer(&call.management().disable_key(call.actor, key, leaked, call.now()).await?))
 }
 
@@ -148,6 +156,12 @@ pub(super) async fn enable(call: &Call<'_>) -> Result<Answer, ApiError> {
 
 pub(super) async fn explain(call: &Call<'_>) -> Result<Answer, ApiError> {
     Ok(Answer::new(&call.management().explain_key(call.actor, call.key()?, call.now()).await?))
+}
+
+/// Refuses a secret that a person has made elsewhere, before it is read.
+fn require_generated(call: &Call<'_>, is_given: bool) -> Result<(), ApiError> {
+    let is_refused = is_given && call.actor.signed_in().is_some();
+    if is_refused { Err(ManagementError::NotAllowed.into()) } else { Ok(()) }
 }
 
 /// The owner of a new key.

@@ -18,13 +18,14 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::{Request, Response};
+use http::{HeaderValue, Request, Response};
 use uuid::Uuid;
 
 use crate::json_input;
 use crate::management::{Actor, Management};
 use crate::request::{ControlRequest, RouteError};
 use call::Call;
+use domain::identity::X_REQUEST_ID;
 use idempotency::InProgress;
 use state_export::ExportTurns;
 
@@ -45,7 +46,7 @@ mod state_export;
 mod document;
 
 pub(crate) use document::document;
-pub(crate) use error::ApiError;
+pub(crate) use error::{ApiError, RETRY_READ, RETRY_SOON};
 pub(crate) use mount::Mount;
 pub(crate) use response::{Answer, build};
 pub(crate) use routes::{Found, Weight, find};
@@ -85,7 +86,7 @@ impl Api {
         found: &Found<'_>,
     ) -> Result<Answer, ApiError> {
         json_input::check_query(request, found.route.query)?;
-        let conditions = idempotency::conditions(request, &actor)?;
+        let conditions = idempotency::conditions(found.route.path, request, &actor)?;
         let actor = actor.with_conditions(conditions);
         let call = Call::new(self, &actor, request, (found.route.path, &found.values));
         self.perform_once(&call, found.route.operation).await
@@ -102,10 +103,13 @@ impl Api {
             let found = find(Mount::Socket, request.route_method(), &segments)?;
             self.perform(operator, &request, &found).await
         };
-        match performed.await {
+        let mut response = match performed.await {
             Ok(answer) => self.respond(&request, answer),
             Err(error) => error.response(id, Mount::Socket),
-        }
+        };
+        let id = HeaderValue::try_from(id.to_string()).expect("hexadecimal digits and dashes");
+        response.headers_mut().insert(X_REQUEST_ID, id);
+        response
     }
 
     /// The response to a call: its answer, or 304 to a client that has the record already.

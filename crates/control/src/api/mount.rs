@@ -14,7 +14,7 @@ pub(crate) enum Mount {
 impl Mount {
     /// The challenge that 401 requires (RFC 9110, section 11.6.1). There is no registered scheme for cookies; for an
     /// unknown one, browsers show no dialog.
-    pub(super) fn challenge(self) -> Option<&'static str> {
+    pub(crate) fn challenge(self) -> Option<&'static str> {
         match self {
             Self::Socket => None,
             Self::Network => Some("Bearer realm=\"keygate management\""),

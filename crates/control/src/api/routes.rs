@@ -3,7 +3,7 @@
 
 use super::call::Operation;
 use super::mount::Mount;
-use super::{audit, keys, orgs, sessions, state_export, tokens, users};
+use super::{audit, document, keys, orgs, sessions, state_export, tokens, users};
 use crate::request::RouteError;
 
 /// Weight of a call among those of a person.
@@ -73,7 +73,7 @@ pub(super) const ROUTES: &[Route] = &[
     get("orgs/{org}/users", ALL, PAGE, |call| Box::pin(users::list(call))),
     post("orgs/{org}/users", ADMIN, |call| Box::pin(users::create(call))),
     get("orgs/{org}/users/{user}", ALL, &[], |call| Box::pin(users::show(call))),
-    patch("orgs/{org}/users/{user}", ALL, |call| Box::pin(users::update(call))).withdrawal(),
+    patch("orgs/{org}/users/{user}", ALL, |call| Box::pin(users::update(call))),
     delete("orgs/{org}/users/{user}", ADMIN, &[], |call| Box::pin(users::remove(call))),
     post("orgs/{org}/users/{user}/sign-in-links", SOCKET, |call| Box::pin(sessions::create_link(call))),
     delete("orgs/{org}/users/{user}/sessions", SOCKET, &[], |call| Box::pin(sessions::end_of_user(call))),
@@ -109,6 +109,8 @@ pub(super) const ROUTES: &[Route] = &[
     delete("session", BROWSER, &[], |call| Box::pin(sessions::sign_out(call))).free(),
     // The socket sends an export as it is read, of any size.
     get("state", NETWORK, &[], |call| Box::pin(state_export::export(call))),
+    // Programs and people get theirs without a credential.
+    get("openapi.json", SOCKET, &[], |call| Box::pin(document::show(call))),
     post("state/accept", SOCKET, |call| Box::pin(state_export::accept(call))),
 ];
 

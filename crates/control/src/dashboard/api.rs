@@ -35,7 +35,14 @@ pub(super) fn is_api(segments: &[&str]) -> bool {
 pub(super) async fn respond(dashboard: &Dashboard, request: &ControlRequest, segments: &[&str]) -> DashboardResponse {
     if let [_, "openapi.json"] | [_, "v1", "openapi.json"] = segments {
         return match request.route_method() {
-            "GET" => response::build(StatusCode::OK, "application/json", document(Mount::Browser)),
+            // Relative to its address, of which there are two.
+            "GET" if segments.len() == 2 => {
+                response::build(StatusCode::OK, "application/json", document(Mount::Browser))
+            }
+            "GET" => {
+                let here = document(Mount::Browser).replacen(r#"[{"url":"v1"}]"#, r#"[{"url":"."}]"#, 1);
+                response::build(StatusCode::OK, "application/json", here)
+            }
             _ => problem(request.id, &RouteError::new(["GET"].into_iter()).into()),
         };
     }

@@ -3,7 +3,7 @@
 use http::StatusCode;
 
 use super::claim_mapping::ClaimError;
-use super::response::{RETRY_READ, RETRY_SOON};
+use crate::api::{RETRY_READ, RETRY_SOON};
 use crate::management::ManagementError;
 use crate::oidc;
 use crate::request::RouteError;

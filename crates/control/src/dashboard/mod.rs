@@ -2,7 +2,7 @@
 //! session.
 //!
 //! - Everything is below one path, which is never forwarded to the upstream. One table, `routes`, maps requests to
-//!   sign-in steps, pages, the API and assets.
+//!   sign-in steps, pages and assets; the API has its own.
 //! - A web session is the only credential; an API key is refused. The user and their permissions are read from the
 //!   state for each request.
 //! - A request that changes something must come from a page of this origin (CSRF; `Sec-Fetch-Site`, else `Origin`).

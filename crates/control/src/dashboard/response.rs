@@ -12,21 +12,16 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
 use super::assets::Asset;
-use crate::api;
+use crate::api::{self, Mount};
 use domain::session::{COOKIE_NAME, NO_SILENT_COOKIE_NAME, Token, sign_in_cookie_name};
 
 /// A response with its whole body.
 pub(super) type DashboardResponse = Response<Bytes>;
 
-/// `Retry-After` of 503, in seconds: the end of an outage cannot be predicted.
-pub(super) const RETRY_SOON: u64 = 5;
-
 /// Time after a sign-out for which silent sign-in (one without a click) is disabled in the browser, in seconds: a year.
 const SIGNED_OUT_AGE: u64 = 366 * 24 * 3600;
 /// Value of the cookie that disables silent sign-in; only its presence counts.
 const SILENT_DISABLED: &str = "after-a-click-only";
-/// `Retry-After` of 429 for too many reads of the journal at a time, in seconds: one takes some tenths of a second.
-pub(super) const RETRY_READ: u64 = 1;
 
 const CONTENT_POLICY: HeaderValue = HeaderValue::from_static(
     "default-src 'none'; style-src 'self'; script-src 'self'; img-src 'self'; connect-src 'self'; form-action 'self'; \
@@ -95,7 +90,9 @@ pub(super) fn with_retry_after(mut response: DashboardResponse, seconds: Option<
 /// Adds the challenge that 401 requires (RFC 9110, section 11.6.1). There is no registered scheme for cookies; for an
 /// unknown one, browsers show no dialog.
 pub(super) fn with_challenge(mut response: DashboardResponse) -> DashboardResponse {
-    response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Cookie realm=\"keygate\""));
+    response
+        .headers_mut()
+        .insert(WWW_AUTHENTICATE, HeaderValue::from_static(Mount::Browser.challenge().unwrap_or_default()));
     response
 }
 

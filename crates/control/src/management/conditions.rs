@@ -4,8 +4,10 @@
 use serde_json::{Value, json};
 
 use super::actor::AuditActor;
+use super::authorization::Access;
 use super::{Actor, Management, ManagementError, User};
 use domain::clock::Micros;
+use domain::management_token::TokenScope;
 use state::{Change, ETag, IdempotencyPlace, IdempotencyRecord, IdempotentRequest, RuleChange};
 
 /// Time for which a call with an idempotency key is remembered, in microseconds: a day.
@@ -37,7 +39,7 @@ pub struct IdempotentCall {
 /// The result of a call that was made before, as the record that it created or changed is now. Secrets are not stored,
 /// so that it has none.
 #[derive(Clone, Debug)]
-pub struct Replay {
+pub(crate) struct Replay {
     /// Status of the response.
     pub status: u16,
     /// Path of the record below the API's.
@@ -108,7 +110,7 @@ impl Management {
     ///
     /// # Errors
     /// [`ManagementError::StateUnavailable`].
-    pub async fn idempotency_record(
+    pub(crate) async fn idempotency_record(
         &self,
         place: IdempotencyPlace,
         call: &IdempotentCall,
@@ -122,15 +124,15 @@ impl Management {
     ///
     /// # Errors
     /// [`ManagementError::StateUnavailable`].
-    pub async fn idempotency_place(&self, org: &str) -> Result<Option<IdempotencyPlace>, ManagementError> {
+    pub(crate) async fn idempotency_place(&self, org: &str) -> Result<Option<IdempotencyPlace>, ManagementError> {
         Ok(self.look_up_org(org).await?.map(|org| IdempotencyPlace::Org(org.tag)))
     }
 
-    /// The result of a call that was made before. The record shows that the actor's token may know it.
+    /// The result of a call that was made before, by the same caller.
     ///
     /// # Errors
     /// The record is gone: as of the operation that shows it. Those of [`ManagementError`] that concern the state.
-    pub async fn replay(
+    pub(crate) async fn replay(
         &self,
         actor: &Actor,
         record: &IdempotencyRecord,
@@ -150,6 +152,7 @@ impl Management {
             }
             ["keys", key] => match key.parse() {
                 Ok(key) => {
+                    self.authorize_person(actor, Access::Key(key, TokenScope::KeysRead), now).await?;
                     let key = self.show_owned(&self.find_key(actor, key).await?, now);
                     Some((json!(key), key.etag))
                 }
@@ -157,6 +160,7 @@ impl Management {
             },
             ["tokens", token] => match token.parse() {
                 Ok(id) => {
+                    self.authorize_person(actor, Access::Token(id), now).await?;
                     let token = self.state.management_token(id).await?.ok_or(ManagementError::NoToken(id))?;
                     Some((json!(self.show_found(actor, token, now).await?), None))
                 }
@@ -166,6 +170,12 @@ impl Management {
         };
         let (body, etag) = found.unzip();
         Ok(Replay { status: record.status, path: record.resource.clone(), body, etag: etag.flatten() })
+    }
+
+    /// Authorizes a person, who may have lost the right since. The scopes of a token do not change, and it may have
+    /// made what it may not read.
+    async fn authorize_person(&self, actor: &Actor, access: Access<'_>, now: Micros) -> Result<(), ManagementError> {
+        if actor.signed_in().is_some() { self.authorize(actor, access, now).await.map(drop) } else { Ok(()) }
     }
 
     /// A user, who may be removed, with the entity tag.

@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 use super::actor::AuditActor;
 use super::authorization::Access;
 use super::keys::{OwnedKey, target};
-use super::{Actor, Key, KeyUpdate, Management, ManagementError, given};
+use super::{Actor, Key, Management, ManagementError, given};
 use domain::clock::Micros;
 use domain::identity::Permission;
 use domain::key::KeyId;
@@ -117,21 +117,6 @@ impl PolicyUpdate {
 }
 
 impl Management {
-    /// Changes fields of a key's policy, which hold from the next decision on. Owners may narrow their own keys.
-    ///
-    /// # Errors
-    /// [`ManagementError::NoKey`], [`ManagementError::Revoked`], [`ManagementError::InvalidKeyPolicy`],
-    /// [`ManagementError::BeyondOwner`], [`ManagementError::Widened`], [`ManagementError::TooLate`].
-    pub async fn set_key(
-        &self,
-        actor: &Actor,
-        id: KeyId,
-        update: PolicyUpdate,
-        now: Micros,
-    ) -> Result<Key, ManagementError> {
-        self.update_key(actor, id, KeyUpdate { policy: update, ..KeyUpdate::default() }, now).await
-    }
-
     /// Disables a key: refused from the next decision on, and what is open ends, until it is enabled. Of several
     /// disablings the first stands.
     ///

@@ -16,7 +16,6 @@ use domain::names;
 pub struct KeyQuery {
     /// The id of a key or the SHA-256 of a whole key, which are looked up; else a part of the name, of the owner's
     /// email address or of the key id.
-    #[serde(rename = "search")]
     pub text: String,
     /// Part of the name, in any case.
     pub name: String,

@@ -5,7 +5,7 @@ use super::authorization::Access;
 use super::key_creation::NewDigest;
 use super::operands::{check_creation, check_digest};
 use super::user::Responsible;
-use super::{Actor, ApiKey, Key, KeyActor, KeyUpdate, LimitUpdate, Management, ManagementError, NewKey, PolicyUpdate};
+use super::{Actor, ApiKey, Key, KeyActor, LimitUpdate, Management, ManagementError, NewKey, PolicyUpdate};
 use domain::clock::Micros;
 use domain::key::{KeyDigest, KeyId};
 use domain::management_token::TokenScope;
@@ -96,21 +96,6 @@ impl Management {
             owned.actors.record(KeyEvent::Revoked, now, KeyActor::of(actor));
         }
         Ok(self.show_owned(&owned, now))
-    }
-
-    /// Sets a key's own limits; none: the configured ones. For the operator.
-    ///
-    /// # Errors
-    /// [`ManagementError::NoKey`], [`ManagementError::InvalidQuota`].
-    pub async fn limit_key(
-        &self,
-        actor: &Actor,
-        id: KeyId,
-        limits: Option<LimitUpdate>,
-        now: Micros,
-    ) -> Result<Key, ManagementError> {
-        self.update_key(actor, id, KeyUpdate { limits: Some(limits.map(Into::into)), ..KeyUpdate::default() }, now)
-            .await
     }
 
     /// Looks up the organization and the user that a new key is for, and checks its name.

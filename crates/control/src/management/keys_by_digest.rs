@@ -29,6 +29,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 #[derive(Clone, Debug, Serialize)]
 pub struct PutKey {
     /// Its record. Of a key that was there before, nothing was changed.
+    #[serde(flatten)]
     pub key: Key,
     /// False when the key was there before.
     #[serde(skip)]

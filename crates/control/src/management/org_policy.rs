@@ -4,8 +4,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Actor, Management, ManagementError, Org, OrgUpdate, given};
-use domain::clock::Micros;
+use super::given;
 use state::{OrgPolicyPatch, UnusedKeys};
 
 /// New values of the policy of an organization. Absent values stay as they are; `null` takes a value away.
@@ -28,22 +27,5 @@ impl OrgPolicyUpdate {
     pub fn into_patch(self) -> OrgPolicyPatch {
         let Self { max_expiry, default_expiry, unused_keys } = self;
         OrgPolicyPatch { max_expiry, default_expiry, unused_keys }
-    }
-}
-
-impl Management {
-    /// Sets the policy of an organization for keys that are created from now on; keys that exist stay as they are. For
-    /// the operator.
-    ///
-    /// # Errors
-    /// [`ManagementError::NoOrg`], [`ManagementError::InvalidPolicy`].
-    pub async fn set_org_policy(
-        &self,
-        actor: &Actor,
-        org: &str,
-        update: OrgPolicyUpdate,
-        now: Micros,
-    ) -> Result<Org, ManagementError> {
-        self.update_org(actor, org, OrgUpdate { policy: Some(Some(update)), ..OrgUpdate::default() }, now).await
     }
 }

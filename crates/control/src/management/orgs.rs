@@ -4,7 +4,7 @@ use serde::{Deserialize, Serialize};
 
 use super::audited_change::Target;
 use super::authorization::Access;
-use super::{Actor, Management, ManagementError, OrgUpdate, SignedInUser};
+use super::{Actor, Management, ManagementError, SignedInUser};
 use domain::clock::{self, Micros};
 use domain::identity::OrgId;
 use domain::key::OrgTag;
@@ -101,47 +101,6 @@ impl Management {
     pub async fn show_org(&self, actor: &Actor, org: &str, now: Micros) -> Result<Org, ManagementError> {
         self.authorize(actor, Access::Org(org, TokenScope::OrgsRead), now).await?;
         self.find_org(org).await.map(|org| self.show(org))
-    }
-
-    /// Suspends an organization: all its requests are refused from the next one on. For the operator.
-    ///
-    /// # Errors
-    /// [`ManagementError::NoOrg`].
-    pub async fn suspend_org(&self, actor: &Actor, org: &str, now: Micros) -> Result<Org, ManagementError> {
-        self.set_suspended(actor, org, true, now).await
-    }
-
-    /// Resumes a suspended organization: its requests are admitted again. For the operator.
-    ///
-    /// # Errors
-    /// [`ManagementError::NoOrg`].
-    pub async fn resume_org(&self, actor: &Actor, org: &str, now: Micros) -> Result<Org, ManagementError> {
-        self.set_suspended(actor, org, false, now).await
-    }
-
-    async fn set_suspended(
-        &self,
-        actor: &Actor,
-        org: &str,
-        suspended: bool,
-        now: Micros,
-    ) -> Result<Org, ManagementError> {
-        self.update_org(actor, org, OrgUpdate { suspended: Some(suspended), ..OrgUpdate::default() }, now).await
-    }
-
-    /// Sets an organization's own limit of requests in flight, 1 to 1,000,000; none: the configured limit. For the
-    /// operator.
-    ///
-    /// # Errors
-    /// [`ManagementError::InvalidConcurrent`], [`ManagementError::NoOrg`].
-    pub async fn limit_org(
-        &self,
-        actor: &Actor,
-        org: &str,
-        concurrent: Option<u32>,
-        now: Micros,
-    ) -> Result<Org, ManagementError> {
-        self.update_org(actor, org, OrgUpdate { concurrent: Some(concurrent), ..OrgUpdate::default() }, now).await
     }
 
     pub(super) fn show(&self, org: state::Org) -> Org {

@@ -12,7 +12,7 @@ use futures_util::future::try_join_all;
 use super::authorization::Access;
 use super::user::Responsible;
 use super::users::NewUser;
-use super::{Actor, Management, ManagementError, User, UserUpdate, operands};
+use super::{Actor, Management, ManagementError, User, operands};
 use domain::clock::Micros;
 use domain::identity::{OrgId, Permission, UserId};
 use domain::management_token::TokenScope;
@@ -44,23 +44,6 @@ impl Management {
         let new = NewUser { org, email: &name, permissions, vouched_by: None, responsible: Some(person.id) };
         let user = self.add_user(new, by).await?;
         Ok(User::new(user, Some(Responsible::new(person.id, Some(&person)))))
-    }
-
-    /// Makes another person responsible for a service. For the operator.
-    ///
-    /// # Errors
-    /// [`ManagementError::NoOrg`], [`ManagementError::NoUser`], [`ManagementError::NotService`],
-    /// [`ManagementError::NotPerson`].
-    pub async fn reassign_user(
-        &self,
-        actor: &Actor,
-        org: &str,
-        user: &str,
-        responsible: &str,
-        now: Micros,
-    ) -> Result<User, ManagementError> {
-        let update = UserUpdate { responsible: Some(responsible.to_owned()), ..UserUpdate::default() };
-        self.update_user(actor, org, user, update, now).await
     }
 
     /// Looks up the person with this id or email address.

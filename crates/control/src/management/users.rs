@@ -90,41 +90,6 @@ impl Management {
         Ok(User::new(user, responsible))
     }
 
-    /// Replaces all permissions of a user, and takes back a withdrawal. For the operator.
-    ///
-    /// # Errors
-    /// [`ManagementError::NoOrg`], [`ManagementError::NoUser`].
-    pub async fn permit_user(
-        &self,
-        actor: &Actor,
-        org: &str,
-        user: &str,
-        permissions: Vec<Permission>,
-        now: Micros,
-    ) -> Result<User, ManagementError> {
-        let update = UserUpdate { permissions: Some(permissions), ..UserUpdate::default() };
-        self.update_user(actor, org, user, update, now).await
-    }
-
-    /// Adds permissions to those of a user, and takes others away; of one that is in both lists, the latter. Takes back
-    /// a withdrawal. For the operator.
-    ///
-    /// # Errors
-    /// [`ManagementError::NoOrg`], [`ManagementError::NoUser`]; [`ManagementError::Stale`] when the user was changed
-    /// meanwhile.
-    pub async fn change_permissions(
-        &self,
-        actor: &Actor,
-        org: &str,
-        user: &str,
-        add_permissions: Vec<Permission>,
-        remove_permissions: Vec<Permission>,
-        now: Micros,
-    ) -> Result<User, ManagementError> {
-        let update = UserUpdate { add_permissions, remove_permissions, ..UserUpdate::default() };
-        self.update_user(actor, org, user, update, now).await
-    }
-
     /// Replaces all permissions of a user by sorted ones, takes back a withdrawal, and notes who vouches for the user.
     pub(super) async fn set_permissions(
         &self,

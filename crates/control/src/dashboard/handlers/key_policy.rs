@@ -7,7 +7,7 @@ use crate::dashboard::pages::{
     DisabledFact, Expiry, NavEntry, PermissionChoice, PolicyFacts, PolicyFields, PolicyPage, format_count,
 };
 use crate::dashboard::response;
-use crate::management::{Key, ManagementError, User};
+use crate::management::{Key, KeyUpdate, ManagementError, User};
 use domain::key::KeyId;
 use domain::key::policy::{DisabledBy, KeyPolicy};
 use domain::problem::sentence;
@@ -51,8 +51,8 @@ impl PageContext<'_> {
         if input.has_error() {
             return self.policy_form(&key, &before, input.fields, None).await;
         }
-        let update = std::mem::take(&mut input.update);
-        match self.management.set_key(&self.actor, key.id, update, self.request.now).await {
+        let update = KeyUpdate { policy: std::mem::take(&mut input.update), ..KeyUpdate::default() };
+        match self.management.update_key(&self.actor, key.id, update, self.request.now).await {
             Ok(_) => Ok(response::see_other(&format!("{}/keys/{}?done=set", self.base, key.id))),
             Err(error @ ManagementError::Widened(_)) => {
                 self.policy_form(&key, &before, input.fields, Some(sentence(&error.to_string()))).await

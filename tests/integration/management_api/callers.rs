@@ -1,0 +1,241 @@
+//! One suite of operations for all callers of the API: the operator on the admin socket, a program with a token, and a
+//! person with a web session, on both states. Every response is as the document says.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::UnixStream;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use domain::identity::OrgId;
+use serde_json::{Value, json};
+
+use super::fixture::{JSON, Program, Setup};
+use crate::openapi::Document;
+use crate::support::client::head;
+use crate::support::{Client, Response};
+
+/// A caller, and the document that is served to it.
+struct Caller {
+    /// Kind of the actor in the records of keys.
+    kind: &'static str,
+    way: Way,
+    document: Arc<Document>,
+}
+
+enum Way {
+    Operator(PathBuf),
+    Program(Program),
+    /// The value of the cookie.
+    Person(Client, String),
+}
+
+impl Caller {
+    /// All three, in an organization with a user `ada` and an administrator `grace`.
+    fn all(setup: &Setup, org: &str) -> [Self; 3] {
+        let org: OrgId = org.parse().unwrap();
+        let grace = setup.gateway.create_user(org, "grace@acme.example", &["org:admin"]).id;
+        let link = setup.gateway.create_link(org, grace);
+        let mut client = Client::connect(setup.gateway.address);
+        let taken = client.request("POST", link.path(), "", &[("Sec-Fetch-Site", "same-origin")], b"");
+        let cookie = taken.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+        let of_person = Document::new(&client.get("/settings/api/openapi.json", "").body);
+        let of_operator = Document::new(&std::fs::read("docs/openapi.json").unwrap());
+        let socket = setup.gateway.dir.path().join("admin.sock");
+        let document = Arc::clone(&setup.document);
+        [
+            Self { kind: "operator", way: Way::Operator(socket), document: Arc::new(of_operator) },
+            Self { kind: "program", way: Way::Program(setup.root()), document },
+            Self { kind: "user", way: Way::Person(client, cookie), document: Arc::new(of_person) },
+        ]
+    }
+
+    /// Path of the API.
+    fn base(&self) -> &'static str {
+        if let Way::Person(..) = self.way { "/settings/api/v1" } else { "/v1" }
+    }
+
+    /// Makes a call, and validates the response against the document.
+    fn call(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Response {
+        let target = format!("{}{path}", self.base());
+        let mut headers = headers.to_vec();
+        if !body.is_empty() {
+            headers.push(JSON);
+        }
+        let response = match &mut self.way {
+            Way::Operator(socket) => ask(socket, method, &target, &headers, body),
+            Way::Program(program) => return program.call(method, path, &headers, body.as_bytes()),
+            Way::Person(client, cookie) => {
+                headers.extend([("Cookie", &**cookie), ("Sec-Fetch-Site", "same-origin")]);
+                client.request(method, &target, "", &headers, body.as_bytes())
+            }
+        };
+        self.document.validate(method, path, &response);
+        response
+    }
+
+    fn get(&mut self, path: &str) -> Response {
+        self.call("GET", path, &[], "")
+    }
+
+    fn send(&mut self, method: &str, path: &str, body: &Value) -> Response {
+        self.call(method, path, &[], &body.to_string())
+    }
+
+    /// `POST` without a body.
+    fn act(&mut self, path: &str) -> Response {
+        self.call("POST", path, &[], "")
+    }
+}
+
+/// Sends a request over a Unix socket, and reads the response.
+fn ask(socket: &PathBuf, method: &str, target: &str, headers: &[(&str, &str)], body: &str) -> Response {
+    let mut stream = UnixStream::connect(socket).unwrap();
+    let headers = [headers, &[("Connection", "close")]].concat();
+    let request = [head(method, target, "", &headers, body.len()), body.to_owned()].concat();
+    stream.write_all(request.as_bytes()).unwrap();
+    let mut answer = Vec::new();
+    stream.read_to_end(&mut answer).unwrap();
+    let end = answer.windows(4).position(|window| window == b"\r\n\r\n").unwrap();
+    let lines = String::from_utf8(answer[..end].to_vec()).unwrap();
+    let (first, fields) = lines.split_once("\r\n").unwrap();
+    let field = |line: &str| {
+        let (name, value) = line.split_once(": ").unwrap();
+        (name.to_ascii_lowercase(), value.to_owned())
+    };
+    let headers = fields.split("\r\n").map(field).collect();
+    Response { status: first[9..12].parse().unwrap(), headers, body: answer[end + 4..].to_vec() }
+}
+
+#[test]
+fn key_lives_by_the_calls_of_each_caller() {
+    for setup in Setup::both() {
+        let org = setup.org("acme");
+        let keys = format!("/orgs/{org}/keys");
+        let status = |key: &str| Client::connect(setup.gateway.address).get("/x", key).status;
+        for mut caller in Caller::all(&setup, &org) {
+            let kind = caller.kind;
+            let body = json!({ "name": kind, "user": "ada@acme.example" }).to_string();
+            let once = [("Idempotency-Key", "one")];
+            let created = caller.call("POST", &keys, &once, &body);
+            assert_eq!(created.status, 201, "{kind}: {created:?}");
+            let record = created.json();
+            let (id, secret) = (record["id"].as_str().unwrap(), record["key"].as_str().unwrap());
+            let path = format!("/keys/{id}");
+            assert_eq!(created.header("location"), Some(&*format!("{}{path}", caller.base())), "{kind}");
+            assert_eq!(record["created_by"]["kind"], kind);
+            let again = caller.call("POST", &keys, &once, &body);
+            assert_eq!((again.status, again.header("idempotent-replayed")), (201, Some("true")), "{kind}");
+            assert_eq!((&again.json()["id"], &again.json()["key"]), (&json!(id), &Value::Null), "{kind}");
+            assert_eq!(caller.call("POST", &keys, &once, "{}").code(), "idempotency_key_reused", "{kind}");
+
+            let shown = caller.get(&path);
+            let tag = shown.header("etag").unwrap().to_owned();
+            assert_eq!(shown.json().get("key"), None, "{kind}: the secret is shown once");
+            assert_eq!(caller.call("GET", &path, &[("If-None-Match", &tag)], "").status, 304, "{kind}");
+            let patch = json!({ "policy": { "concurrent": 3 } }).to_string();
+            let other = format!("\"{}\"", "A".repeat(22));
+            assert_eq!(caller.call("PATCH", &path, &[("If-Match", &other)], &patch).code(), "changed_meanwhile");
+            let patched = caller.call("PATCH", &path, &[("If-Match", &tag)], &patch);
+            assert_eq!((patched.status, &patched.json()["policy"]), (200, &json!({ "concurrent": 3 })), "{kind}");
+            assert_eq!(caller.call("PATCH", &path, &[("If-Match", &tag)], &patch).status, 412, "{kind}");
+
+            assert_eq!(status(secret), 200, "{kind}");
+            let rotated = caller.act(&format!("{path}/rotate")).json();
+            let secret = [secret, rotated["key"].as_str().unwrap()];
+            assert_eq!(secret.map(status), [401, 200], "{kind}");
+            let kept = caller.send("POST", &format!("{path}/rotate"), &json!({ "overlap_seconds": 3600 })).json();
+            let secret = [secret[1], kept["key"].as_str().unwrap()];
+            assert_eq!(secret.map(status), [200, 200], "{kind}: the old secret is valid for the overlap");
+            assert_eq!(caller.act(&format!("{path}/disable")).json()["status"], "disabled");
+            assert_eq!(secret.map(status), [401, 401], "{kind}");
+            assert_eq!(caller.act(&format!("{path}/enable")).json()["status"], "active");
+            assert_eq!(caller.get(&format!("{path}/explain")).json()["standing"]["in_flight"], 0, "{kind}");
+
+            let uses = caller.get(&format!("{path}/requests")).json();
+            assert!(uses["items"].as_array().unwrap().len() >= 4, "{kind}: {uses}");
+            let activity = caller.get(&format!("/orgs/{org}/activity?keys={id}")).json();
+            assert!(activity["keys"][id]["last"].is_object(), "{kind}: {activity}");
+            assert_eq!(caller.act(&format!("{path}/revoke")).json()["status"], "revoked");
+            assert_eq!(secret.map(status), [401, 401], "{kind}");
+            assert_eq!(caller.act(&format!("{path}/rotate")).code(), "key_revoked", "{kind}");
+            let listed = caller.get(&format!("{keys}?status=revoked&search={kind}")).json();
+            assert_eq!(listed["items"][0]["id"], id, "{kind}");
+            let changes = caller.get(&format!("/orgs/{org}/changes?limit=1")).json();
+            assert_eq!(changes["items"][0]["key_id"], id, "{kind}: {changes}");
+            for text in [listed, changes, uses].map(|answer| answer.to_string()) {
+                assert!(!text.contains(&secret[1][18..]), "{kind} is shown a secret");
+            }
+            assert_eq!(caller.get(&format!("{keys}?state=revoked")).code(), "invalid_parameter", "{kind}");
+            assert_eq!(["/keys/aaaaaaaaa", "/keys/a"].map(|path| caller.get(path).code()), ["no_such_key"; 2]);
+        }
+    }
+}
+
+#[test]
+fn token_is_made_listed_and_revoked_by_each_caller() {
+    let setup = Setup::embedded();
+    let org = setup.org("acme");
+    for mut caller in Caller::all(&setup, &org) {
+        let kind = caller.kind;
+        let settings = json!({ "name": kind, "org": org, "allow": ["keys:read"] });
+        let made = caller.send("POST", "/tokens", &settings);
+        assert_eq!(made.status, 201, "{kind}: {made:?}");
+        let made = made.json();
+        let path = format!("/tokens/{}", made["id"].as_str().unwrap());
+        let program = Program { secret: made["token"].as_str().unwrap().into(), ..setup.root() };
+        assert_eq!(program.get(&format!("/orgs/{org}/keys")).status, 200, "{kind}");
+        let listed = caller.get(&format!("/tokens?org={org}")).json()["items"].clone();
+        assert_eq!(listed.as_array().unwrap().iter().filter(|token| token["id"] == made["id"]).count(), 1, "{kind}");
+        assert_eq!(caller.call("DELETE", &path, &[], "").json()["status"], "revoked", "{kind}");
+        assert_eq!(program.get(&format!("/orgs/{org}/keys")).code(), "invalid_token", "{kind}");
+    }
+}
+
+#[test]
+fn person_who_lost_the_right_gets_no_answer_of_before() {
+    let setup = Setup::embedded();
+    let org = setup.org("acme");
+    let [_, _, mut grace] = Caller::all(&setup, &org);
+    let (keys, once) = (format!("/orgs/{org}/keys"), [("Idempotency-Key", "one")]);
+    let body = json!({ "name": "k", "user": "ada@acme.example" }).to_string();
+    let made = grace.call("POST", &keys, &once, &body);
+    assert_eq!((made.status, grace.call("POST", &keys, &once, &body).status), (201, 201));
+    let own = grace.send("POST", &keys, &json!({ "name": "own" })).json();
+    let own = format!("/keys/{}/disable", own["id"].as_str().unwrap());
+    setup.gateway.permit_user_of(&org, "grace@acme.example", &[]);
+    assert_eq!(grace.call("POST", &keys, &once, &body).code(), "no_such_key");
+    // Only the operator could enable it again.
+    assert_eq!(grace.send("POST", &own, &json!({ "leaked": true })).code(), "not_allowed");
+    assert_eq!(grace.send("POST", &own, &json!({ "leaked": false })).json()["status"], "disabled");
+    let digest = json!({ "sha256": "5f16eee61eb1a9cf6a7d2fdc5e8c4a0f7e2b9d8c6a5b4e3f2d1c0b9a8f7e6d5c" });
+    assert_eq!(grace.send("POST", &own.replace("disable", "rotate"), &digest).code(), "not_allowed");
+}
+
+#[test]
+fn rows_of_some_callers_do_not_exist_for_others() {
+    let setup = Setup::embedded();
+    let org = setup.org("acme");
+    let limits = json!({ "limits": { "requests": 5 } });
+    let key = setup.root().post(&format!("/orgs/{org}/keys"), &json!({ "name": "k", "user": "ada@acme.example" }));
+    let path = format!("/keys/{}", key.json()["id"].as_str().unwrap());
+    for mut caller in Caller::all(&setup, &org) {
+        let kind = caller.kind;
+        let status = if kind == "user" { 403 } else { 200 };
+        assert_eq!(caller.send("PATCH", &path, &limits).status, status, "{kind}: limits are the operator's");
+        let mut ask = |method: &str, path: &str| match &mut caller.way {
+            Way::Operator(socket) => self::ask(socket, method, &format!("/v1{path}"), &[], ""),
+            Way::Program(program) => {
+                Client::connect(program.address).request(method, &format!("/v1{path}"), &program.secret, &[], b"")
+            }
+            Way::Person(client, cookie) => {
+                let headers = [("Cookie", &**cookie), ("Sec-Fetch-Site", "same-origin")];
+                client.request(method, &format!("/settings/api/v1{path}"), "", &headers, b"")
+            }
+        };
+        let found = |answer: Response| answer.status != 404;
+        assert_eq!(found(ask("GET", "/session")), kind == "user", "{kind}");
+        assert_eq!(found(ask("GET", "/state")), kind != "user", "{kind}");
+        assert_eq!(found(ask("GET", "/orgs")), kind != "user", "{kind}");
+        assert_eq!(found(ask("GET", "/sessions")), kind != "program", "{kind}");
+    }
+}
