@@ -53,10 +53,17 @@ async fn socket_performs_operations() {
     let problem: Problem = serde_json::from_str(&body).unwrap();
     assert_eq!((problem.status, &*problem.code, &*problem.title), (409, "taken", "Conflict"));
 
-    for bad in ["", "{}", r#"{"name":1}"#, &"x".repeat(70_000)] {
+    for (bad, status, code) in [
+        ("", 400, "invalid_body"),
+        ("{}", 400, "invalid_body"),
+        (r#"{"name":1}"#, 400, "invalid_body"),
+        (&*"x".repeat(70_000), 413, "body_too_large"),
+    ] {
         let (head, body) = ask("POST /v1/orgs", bad).await;
-        assert!(head.starts_with("http/1.1 400") && body.contains("invalid_body"), "{head} {body}");
+        assert!(head.starts_with(&format!("http/1.1 {status}")) && body.contains(code), "{head} {body}");
     }
+    let (head, body) = ask("POST /v1/operations", r#"{"operation":"org.list"}"#).await;
+    assert!(head.starts_with("http/1.1 410") && body.contains("of an earlier version"), "{head} {body}");
     for number in 0..22 {
         ask("POST /v1/orgs", &format!(r#"{{"name":"org {number}"}}"#)).await;
     }

@@ -15,7 +15,8 @@ const CIRCLES: &[(&str, &str)] = &[
          management/operands management/sessions management/uses oidc/jws oidc/jwt_verifier \
          oidc/subject_token request",
     ),
-    ("crates/control/src/management", "key_creation key_policy keys org_policy orgs patches users"),
+    ("crates/control/src/management", "key_creation key_policy keys"),
+    ("crates/control/src/management", "patches users"),
     (
         "crates/state/src",
         "decision embedded/cached_principals embedded/entitlements embedded/key_record embedded/key_slots \
