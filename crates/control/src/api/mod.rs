@@ -1,6 +1,6 @@
 //! One API of management: the operations on organizations, users, keys, tokens and sessions as JSON over HTTP.
 //!
-//! [`routes`] is its one table; each row's function is the operation. It is mounted three times, with the same paths
+//! `routes` is its one table; each row's function is the operation. It is mounted three times, with the same paths
 //! and records:
 //!
 //! - on the admin socket, for the operator, by the credentials of the peer: `/v1/…`;
