@@ -16,6 +16,7 @@ use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 
 use anyhow::anyhow;
+use serde::de::IgnoredAny;
 
 use super::calls::{self, create_org};
 use super::demo::free_address;
@@ -25,7 +26,6 @@ use crate::config::Config;
 use ::control::management::UserKind;
 use ::upstream::{Source, SourceError};
 use domain::identity::Permission;
-use serde::de::IgnoredAny;
 
 /// Default address of the gateway, and preferred port of `/metrics`.
 const LISTEN: &str = "127.0.0.1:8080";

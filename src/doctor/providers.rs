@@ -4,6 +4,7 @@
 use std::collections::BTreeSet;
 
 use futures_util::future::join_all;
+use serde::de::DeserializeOwned;
 use tokio::net::UnixStream;
 
 use super::client;
@@ -15,7 +16,6 @@ use control::management::{FederationRule, Org};
 use control::oidc::{Error, Examination, Issuer, Provider};
 use domain::page::Page;
 use domain::problem::Problem;
-use serde::de::DeserializeOwned;
 
 /// Issuers of rules that are asked.
 const MAX_ISSUERS: usize = 16;

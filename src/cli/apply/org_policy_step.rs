@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
+use serde_json::json;
+
 use super::document::OrgSpec;
 use super::plan::{FieldChange, Step, patch_org};
 use ::control::management::Org;
 use platform::settings::WithUnit;
-use serde_json::json;
 use state::{InvalidPolicy, OrgPolicy};
 
 /// The policy that an organization has when the file is applied.

@@ -1,5 +1,7 @@
 //! Users in the plan of `keygate apply`: persons and services.
 
+use serde_json::json;
+
 use super::document::{OrgSpec, UserSpec};
 use super::org_users::OrgUsers;
 use super::plan::{Action, Step};
@@ -7,7 +9,6 @@ use crate::cli::call::Call;
 use crate::cli::calls::{self, patch_user};
 use ::control::management::{Responsible, User, UserKind};
 use domain::identity::Permission;
-use serde_json::json;
 
 /// The steps that make the users of an organization what the file says: first those of persons, who may be responsible
 /// for the services.

@@ -174,7 +174,7 @@ async fn handle(request: Request<Incoming>, uid: u32, services: SocketServices) 
         (&Method::POST, HANDOVER_PATH) => handover.switch(request),
         (&Method::POST, UPGRADE_PATH) => handover.upgrade(request.into_body()).await,
         (&Method::GET, HEALTH_PATH) => response::json(StatusCode::OK, &serde_json::json!({ "status": "ok" })),
-        // The path of all operations before version 0.3.
+        // The path of all operations in version 0.2.
         (_, "/v1/operations") => response::problem(StatusCode::GONE, "earlier_version", EARLIER.to_owned()),
         (_, HANDOVER_PATH | UPGRADE_PATH) => response::method_not_allowed("POST"),
         (_, STATE_PATH) => response::method_not_allowed("GET, POST"),

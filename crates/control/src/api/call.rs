@@ -17,13 +17,29 @@ type Performed<'a> = Pin<Box<dyn Future<Output = Result<Answer, ApiError>> + Sen
 /// The function that performs a call.
 pub(super) type Operation = for<'a> fn(&'a Call<'a>) -> Performed<'a>;
 
+/// The records that the calls of a row change: where the result of one with an idempotency key is remembered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Subject {
+    /// All organizations: one is created.
+    Installation,
+    /// The organization in the path, with its users, keys and rules.
+    Org,
+    /// The key in the path.
+    Key,
+    /// Management tokens.
+    Tokens,
+    /// None that has a tag or is remembered: sessions, links, the state as a whole; and rows that only read.
+    None,
+}
+
 /// A call, authenticated.
 pub(super) struct Call<'a> {
     pub(super) api: &'a Api,
     pub(super) actor: &'a Actor,
     pub(super) request: &'a ControlRequest,
-    /// The path of its row, with braces.
-    pub(super) path: &'static str,
+    pub(super) subject: Subject,
+    /// The member of its answer that has a secret.
+    pub(super) secret: Option<&'static str>,
     /// The segments at the places of the braces, still percent-encoded.
     values: &'a [&'a str],
 }
@@ -33,9 +49,10 @@ impl<'a> Call<'a> {
         api: &'a Api,
         actor: &'a Actor,
         request: &'a ControlRequest,
-        (path, values): (&'static str, &'a [&'a str]),
+        (subject, secret): (Subject, Option<&'static str>),
+        values: &'a [&'a str],
     ) -> Self {
-        Self { api, actor, request, path, values }
+        Self { api, actor, request, subject, secret, values }
     }
 
     /// Management, which its function calls.

@@ -13,7 +13,7 @@ use http::{HeaderName, Method};
 use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
-use super::call::{Call, Operation};
+use super::call::{Call, Operation, Subject};
 use super::{Answer, Api, ApiError};
 use crate::management::{Actor, Conditions, IdempotentCall, ManagementError};
 use crate::request::ControlRequest;
@@ -47,14 +47,9 @@ impl Drop for Begun {
 }
 
 /// The conditions of a call, by its fields `If-Match`, which is for changes, and `Idempotency-Key`.
-pub(super) fn conditions(path: &str, request: &ControlRequest, actor: &Actor) -> Result<Conditions, ApiError> {
+pub(super) fn conditions(subject: Subject, request: &ControlRequest, actor: &Actor) -> Result<Conditions, ApiError> {
     let if_match = if request.method.is_safe() { None } else { if_match(request)? };
-    // Sessions, links and the state as a whole have no tags.
-    let has_tag = !["session", "sessions", "sign-in-links", "state"].iter().any(|name| {
-        let mut segments = path.split('/');
-        segments.clone().next() == Some(name) || segments.next_back() == Some(name)
-    });
-    if if_match.is_some() && !has_tag {
+    if if_match.is_some() && subject == Subject::None {
         return Err(ApiError::IfMatch);
     }
     Ok(Conditions { if_match, call: idempotent_call(request, actor)? })
@@ -129,15 +124,12 @@ impl Api {
 
     /// The place of the record of a call; none of one about an organization that does not exist.
     async fn place(&self, call: &Call<'_>) -> Result<Option<IdempotencyPlace>, ApiError> {
-        match call.path.split('/').collect::<Vec<_>>()[..] {
-            ["orgs"] => Ok(Some(IdempotencyPlace::Installation)),
-            ["tokens"] => Ok(Some(IdempotencyPlace::Tokens)),
-            ["orgs", "{org}", _] | ["orgs", "{org}", "keys", _] => {
-                Ok(self.management.idempotency_place(&call.org()?).await?)
-            }
-            ["keys", "{key}", _] => Ok(Some(IdempotencyPlace::Org(call.key()?.tag()))),
-            // Of others no record is kept.
-            _ => Err(ApiError::IdempotencyKey),
+        match call.subject {
+            Subject::Installation => Ok(Some(IdempotencyPlace::Installation)),
+            Subject::Org => Ok(self.management.idempotency_place(&call.org()?).await?),
+            Subject::Key => Ok(Some(IdempotencyPlace::Org(call.key()?.tag()))),
+            Subject::Tokens => Ok(Some(IdempotencyPlace::Tokens)),
+            Subject::None => Err(ApiError::IdempotencyKey),
         }
     }
 
@@ -151,11 +143,6 @@ impl Api {
         if record.body != once.body {
             return Err(ApiError::KeyReused);
         }
-        let secret = match call.path {
-            "orgs/{org}/keys" | "keys/{key}/rotate" => Some("key"),
-            "tokens" => Some("token"),
-            _ => None,
-        };
-        Ok(Answer::replayed(self.management.replay(call.actor, record, call.now()).await?, secret))
+        Ok(Answer::replayed(self.management.replay(call.actor, record, call.now()).await?, call.secret))
     }
 }

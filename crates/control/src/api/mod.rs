@@ -47,7 +47,7 @@ mod document;
 
 pub(crate) use document::document;
 pub(crate) use error::{ApiError, RETRY_READ, RETRY_SOON};
-pub(crate) use mount::Mount;
+pub(crate) use mount::{COOKIE_CHALLENGE, Mount};
 pub(crate) use response::{Answer, build};
 pub(crate) use routes::{Found, Weight, find};
 
@@ -85,11 +85,12 @@ impl Api {
         request: &ControlRequest,
         found: &Found<'_>,
     ) -> Result<Answer, ApiError> {
-        json_input::check_query(request, found.route.query)?;
-        let conditions = idempotency::conditions(found.route.path, request, &actor)?;
+        let Found { route, values } = found;
+        json_input::check_query(request, route.query)?;
+        let conditions = idempotency::conditions(route.subject, request, &actor)?;
         let actor = actor.with_conditions(conditions);
-        let call = Call::new(self, &actor, request, (found.route.path, &found.values));
-        self.perform_once(&call, found.route.operation).await
+        let call = Call::new(self, &actor, request, (route.subject, route.secret), values);
+        self.perform_once(&call, route.operation).await
     }
 
     /// The response to a call of the operator, by the admin socket or in the process of a command.

@@ -1,7 +1,7 @@
 //! The table of the API: which function performs a method and a path, for whom. `docs/openapi.json` lists the same
 //! operations and query parameters for the same callers; a test compares them.
 
-use super::call::Operation;
+use super::call::{Operation, Subject};
 use super::mount::Mount;
 use super::{audit, document, keys, orgs, sessions, state_export, tokens, users};
 use crate::request::RouteError;
@@ -29,6 +29,9 @@ pub(crate) struct Route {
     /// Query parameters that are accepted; others are refused.
     pub(super) query: &'static [&'static str],
     pub(crate) weight: Weight,
+    pub(super) subject: Subject,
+    /// The member of its answer that has a secret, which is shown once.
+    pub(super) secret: Option<&'static str>,
     pub(super) operation: Operation,
 }
 
@@ -67,40 +70,41 @@ const RECORDS: &[&str] = &[
 #[rustfmt::skip]
 pub(super) const ROUTES: &[Route] = &[
     get("orgs", ADMIN, PAGE, |call| Box::pin(orgs::list(call))),
-    post("orgs", ADMIN, |call| Box::pin(orgs::create(call))),
+    post("orgs", ADMIN, |call| Box::pin(orgs::create(call))).of(Subject::Installation),
     get("orgs/{org}", ALL, &[], |call| Box::pin(orgs::show(call))),
-    patch("orgs/{org}", ADMIN, |call| Box::pin(orgs::update(call))),
+    patch("orgs/{org}", ADMIN, |call| Box::pin(orgs::update(call))).of(Subject::Org),
     get("orgs/{org}/users", ALL, PAGE, |call| Box::pin(users::list(call))),
-    post("orgs/{org}/users", ADMIN, |call| Box::pin(users::create(call))),
+    post("orgs/{org}/users", ADMIN, |call| Box::pin(users::create(call))).of(Subject::Org),
     get("orgs/{org}/users/{user}", ALL, &[], |call| Box::pin(users::show(call))),
-    patch("orgs/{org}/users/{user}", ALL, |call| Box::pin(users::update(call))),
-    delete("orgs/{org}/users/{user}", ADMIN, &[], |call| Box::pin(users::remove(call))),
+    patch("orgs/{org}/users/{user}", ALL, |call| Box::pin(users::update(call))).of(Subject::Org),
+    delete("orgs/{org}/users/{user}", ADMIN, &[], |call| Box::pin(users::remove(call))).of(Subject::Org),
     post("orgs/{org}/users/{user}/sign-in-links", SOCKET, |call| Box::pin(sessions::create_link(call))),
     delete("orgs/{org}/users/{user}/sessions", SOCKET, &[], |call| Box::pin(sessions::end_of_user(call))),
     get("orgs/{org}/keys", ALL, KEYS, |call| Box::pin(keys::list(call))),
-    post("orgs/{org}/keys", ALL, |call| Box::pin(keys::create(call))),
-    put("orgs/{org}/keys/by-digest/{sha256}", ADMIN, |call| Box::pin(keys::put(call))),
-    post("orgs/{org}/keys/import", ADMIN, |call| Box::pin(keys::import(call))),
+    post("orgs/{org}/keys", ALL, |call| Box::pin(keys::create(call))).of(Subject::Org).with_secret("key"),
+    put("orgs/{org}/keys/by-digest/{sha256}", ADMIN, |call| Box::pin(keys::put(call))).of(Subject::Org),
+    post("orgs/{org}/keys/import", ADMIN, |call| Box::pin(keys::import(call))).of(Subject::Org),
     get("orgs/{org}/activity", ALL, &["keys"], |call| Box::pin(audit::show_activity(call))),
     get("orgs/{org}/changes", ALL, PAGE, |call| Box::pin(audit::list_changes(call))),
     get("orgs/{org}/federation-rules", ADMIN, PAGE, |call| Box::pin(orgs::list_rules(call))),
-    post("orgs/{org}/federation-rules", ADMIN, |call| Box::pin(orgs::create_rule(call))),
+    post("orgs/{org}/federation-rules", ADMIN, |call| Box::pin(orgs::create_rule(call))).of(Subject::Org),
     get("orgs/{org}/federation-rules/{rule}", ADMIN, &[], |call| Box::pin(orgs::show_rule(call))),
-    delete("orgs/{org}/federation-rules/{rule}", ADMIN, &[], |call| Box::pin(orgs::remove_rule(call))),
+    delete("orgs/{org}/federation-rules/{rule}", ADMIN, &[], |call| Box::pin(orgs::remove_rule(call))).of(Subject::Org),
     get("keys", ADMIN, &["sha256"], |call| Box::pin(keys::find(call))),
     get("keys/{key}", ALL, &[], |call| Box::pin(keys::show(call))),
-    patch("keys/{key}", ALL, |call| Box::pin(keys::update(call))),
-    post("keys/{key}/rotate", ALL, |call| Box::pin(keys::rotate(call))),
-    post("keys/{key}/revoke", ALL, |call| Box::pin(keys::revoke(call))).withdrawal(),
-    post("keys/{key}/disable", ALL, |call| Box::pin(keys::disable(call))).withdrawal(),
-    post("keys/{key}/enable", ALL, |call| Box::pin(keys::enable(call))),
+    patch("keys/{key}", ALL, |call| Box::pin(keys::update(call))).of(Subject::Key),
+    post("keys/{key}/rotate", ALL, |call| Box::pin(keys::rotate(call))).of(Subject::Key).with_secret("key"),
+    post("keys/{key}/revoke", ALL, |call| Box::pin(keys::revoke(call))).withdrawal().of(Subject::Key),
+    post("keys/{key}/disable", ALL, |call| Box::pin(keys::disable(call))).withdrawal().of(Subject::Key),
+    post("keys/{key}/enable", ALL, |call| Box::pin(keys::enable(call))).of(Subject::Key),
     get("keys/{key}/requests", ALL, USES, |call| Box::pin(audit::list_uses(call))),
     get("keys/{key}/explain", ALL, &[], |call| Box::pin(keys::explain(call))),
     get("usage", ALL, USAGE, |call| Box::pin(audit::show_usage(call))),
     get("audit", ALL, RECORDS, |call| Box::pin(audit::list_records(call))),
     get("tokens", ALL, OF_ORG, |call| Box::pin(tokens::list(call))),
-    post("tokens", ALL, |call| Box::pin(tokens::create(call))),
-    delete("tokens/{token}", ALL, &["with_descendants"], |call| Box::pin(tokens::revoke(call))).withdrawal(),
+    post("tokens", ALL, |call| Box::pin(tokens::create(call))).of(Subject::Tokens).with_secret("token"),
+    delete("tokens/{token}", ALL, &["with_descendants"], |call| Box::pin(tokens::revoke(call)))
+        .withdrawal().of(Subject::Tokens),
     get("sessions", SOCKET | BROWSER, OF_ORG, |call| Box::pin(sessions::list(call))),
     delete("sessions", BROWSER, &[], |call| Box::pin(sessions::end_others(call))).free(),
     delete("sessions/{session}", SOCKET | BROWSER, &[], |call| Box::pin(sessions::end(call))).withdrawal(),
@@ -115,7 +119,8 @@ pub(super) const ROUTES: &[Route] = &[
 ];
 
 const fn get(path: &'static str, mounts: u8, query: &'static [&'static str], operation: Operation) -> Route {
-    Route { method: "GET", path, mounts, query, weight: Weight::Counted, operation }
+    let (weight, subject) = (Weight::Counted, Subject::None);
+    Route { method: "GET", path, mounts, query, weight, subject, secret: None, operation }
 }
 
 const fn post(path: &'static str, mounts: u8, operation: Operation) -> Route {
@@ -143,6 +148,14 @@ pub(crate) fn find<'a>(mount: Mount, method: &str, segments: &[&'a str]) -> Resu
 }
 
 impl Route {
+    const fn of(self, subject: Subject) -> Self {
+        Self { subject, ..self }
+    }
+
+    const fn with_secret(self, member: &'static str) -> Self {
+        Self { secret: Some(member), ..self }
+    }
+
     const fn withdrawal(self) -> Self {
         Self { weight: Weight::Withdrawal, ..self }
     }

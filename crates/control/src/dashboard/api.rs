@@ -46,7 +46,7 @@ pub(super) async fn respond(dashboard: &Dashboard, request: &ControlRequest, seg
             _ => problem(request.id, &RouteError::new(["GET"].into_iter()).into()),
         };
     }
-    let performed = perform(dashboard, request, segments.strip_prefix(&PATH).unwrap_or_default()).await;
+    let performed = perform(dashboard, request, segments).await;
     performed.unwrap_or_else(|error| problem(request.id, &error))
 }
 
@@ -55,7 +55,8 @@ async fn perform(
     request: &ControlRequest,
     segments: &[&str],
 ) -> Result<DashboardResponse, ApiError> {
-    let found = find(Mount::Browser, request.route_method(), segments)?;
+    let below = segments.strip_prefix(&PATH).ok_or(RouteError::NotFound)?;
+    let found = find(Mount::Browser, request.route_method(), below)?;
     let user = authenticate(dashboard, request).await?;
     dashboard.check_origin(request)?;
     let counting = match found.route.weight {

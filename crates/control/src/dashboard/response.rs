@@ -12,7 +12,7 @@ use http::header::{
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 
 use super::assets::Asset;
-use crate::api::{self, Mount};
+use crate::api::{self, COOKIE_CHALLENGE};
 use domain::session::{COOKIE_NAME, NO_SILENT_COOKIE_NAME, Token, sign_in_cookie_name};
 
 /// A response with its whole body.
@@ -90,9 +90,7 @@ pub(super) fn with_retry_after(mut response: DashboardResponse, seconds: Option<
 /// Adds the challenge that 401 requires (RFC 9110, section 11.6.1). There is no registered scheme for cookies; for an
 /// unknown one, browsers show no dialog.
 pub(super) fn with_challenge(mut response: DashboardResponse) -> DashboardResponse {
-    response
-        .headers_mut()
-        .insert(WWW_AUTHENTICATE, HeaderValue::from_static(Mount::Browser.challenge().unwrap_or_default()));
+    response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(COOKIE_CHALLENGE));
     response
 }
 

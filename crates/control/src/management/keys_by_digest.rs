@@ -6,6 +6,9 @@
 
 use std::time::Duration;
 
+use serde::Serialize;
+use tokio::time::sleep;
+
 use super::authorization::Access;
 use super::key_creation::NewDigest;
 use super::keys::OwnedKey;
@@ -14,9 +17,7 @@ use super::{Actor, Key, KeyStatus, Management, ManagementError, NewKeyRequest};
 use domain::clock::Micros;
 use domain::identity::{AuthMethod, Principal, PrincipalHeaders};
 use domain::key::{KeyDigest, KeyId, OrgTag};
-use serde::Serialize;
 use state::{CredentialStatus, RevokedBy, Validity};
-use tokio::time::sleep;
 
 /// Times that a creation is tried while another one claims its digest.
 const MAX_ATTEMPTS: usize = 3;

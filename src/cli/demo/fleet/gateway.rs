@@ -6,6 +6,7 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, anyhow};
+use serde::de::DeserializeOwned;
 use tokio::net::TcpStream;
 
 use super::process::Process;
@@ -15,7 +16,6 @@ use crate::cli::client::ClientRequest;
 use crate::cli::control::{self, Server};
 use crate::cli::installation::Installation;
 use ::control::admin::ReadinessReport;
-use serde::de::DeserializeOwned;
 
 /// A gateway, which runs or does not.
 pub(super) struct Gateway {

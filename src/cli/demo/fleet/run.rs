@@ -5,6 +5,7 @@ use std::path::Path;
 
 use anyhow::bail;
 use http::HeaderValue;
+use serde_json::json;
 
 use super::audit::Audit;
 use super::client::{self, DemoKey, Load};
@@ -17,7 +18,6 @@ use super::{CLIENTS, GATEWAYS, NAMES, Progress, choose_addresses};
 use crate::cli::call::Call;
 use crate::cli::calls::{create_org, create_user};
 use ::control::management::{NewKey, Org, User, UserKind};
-use serde_json::json;
 
 /// Runs everything in a directory. Dropping the future ends all processes.
 pub(super) async fn run(dir: &Path, redis: &Path, progress: &Progress) -> anyhow::Result<Numbers> {
