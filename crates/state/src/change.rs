@@ -249,18 +249,6 @@ impl Change {
         Self::ByActor { actor, change: Box::new(self) }
     }
 
-    /// The change that is made, as [`Change::as_made`], owned.
-    pub(super) fn into_made(self) -> Self {
-        match self {
-            Self::ByPerson { change, .. }
-            | Self::ByActor { change, .. }
-            | Self::ByFederation { change, .. }
-            | Self::IfMatch { change, .. }
-            | Self::Once { change, .. } => change.into_made(),
-            change => change,
-        }
-    }
-
     /// The key that is changed, how, and when; none of changes that have no actor.
     pub(super) fn key_event(&self) -> Option<(KeyId, KeyEvent, Micros)> {
         match self.as_made() {

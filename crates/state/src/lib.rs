@@ -23,7 +23,6 @@ mod decision;
 mod records;
 mod org_policy;
 mod policy_scope;
-mod standing;
 pub mod federation;
 pub mod duration_text;
 mod dispatch;
@@ -31,6 +30,7 @@ mod validity;
 mod revocation_log;
 mod change;
 mod patches;
+mod plan;
 mod etag;
 mod idempotency;
 mod last_rotation;
@@ -68,12 +68,12 @@ pub use listing::{InvalidPosition, KeyList, KeyPosition, Position, SessionList, 
 pub use management_tokens::{MAX_TOKENS, TokenPosition, descendants};
 pub use org_policy::{InvalidPolicy, OrgPolicy, OrgPolicyPatch, TooLate, UnusedKeys};
 pub use patches::{KeyPatch, OrgPatch, Permitted, PolicyChange, UserPatch};
+pub use plan::ADMIN;
 pub use policy_scope::PolicyScope;
 pub use records::{Key, Org, User};
 pub use redis::Redis;
 pub use revocation_log::{RevocationEntry, RevocationLog};
 pub use sessions::{Membership, Session, TicketSource, is_session_quota_digest, session_quota_digest};
-pub use standing::ADMIN;
 pub use validity::{CredentialId, CredentialStatus, EntryEffect, RevokedBy, Validity};
 
 /// Settings of one variant of the state.

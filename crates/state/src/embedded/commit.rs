@@ -5,7 +5,7 @@ use rusqlite::{Connection, TransactionBehavior};
 use super::directory::Directory;
 use super::file_reserve::Demand;
 use super::imports;
-use super::operation::{Operation, Reply, Request, unavailable};
+use super::operation::{Operation, Request, Written, unavailable};
 use super::sql::classify_error;
 use super::writer::WriterThread;
 use super::{changes, identity_rows, tickets, usage_blocks};
@@ -40,15 +40,17 @@ impl WriterThread {
     }
 
     /// Makes committed operations effective in memory, then answers all.
-    fn answer(&mut self, requests: Vec<Request>, results: Vec<Reply>) {
+    fn answer(&mut self, requests: Vec<Request>, results: Vec<Result<Written, ChangeError>>) {
         let mut imported = Vec::new();
         for (Request { operation, reply }, result) in requests.into_iter().zip(results) {
             let is_import = operation.is_import();
-            if result.is_ok() {
-                self.make_effective(operation);
-            } else {
-                self.directory.undo(&operation);
-            }
+            let result = match result {
+                Ok(written) => Ok(self.make_effective(operation, written)),
+                Err(error) => {
+                    self.directory.undo(&operation);
+                    Err(error)
+                }
+            };
             if is_import {
                 imported.push((reply, result));
             } else {
@@ -62,17 +64,19 @@ impl WriterThread {
         }
     }
 
-    /// Makes a committed operation effective in memory.
-    fn make_effective(&mut self, operation: Operation) {
-        match operation {
-            Operation::Change(change) => self.directory.apply_and_log(change),
-            Operation::Import(import) => self.directory.apply_import(import),
-            Operation::Accept(identity) => self.watched.set(identity),
-            Operation::TakeTicket(..) => {}
+    /// Makes a committed operation effective in memory. Returns the content of a ticket that was taken.
+    fn make_effective(&mut self, operation: Operation, written: Written) -> Option<Vec<u8>> {
+        match (operation, written) {
+            (Operation::Change(change), Written::Change(planned)) => self.directory.apply_and_log(change, planned),
+            (Operation::Import(import), _) => self.directory.apply_import(import),
+            (Operation::Accept(identity), _) => self.watched.set(identity),
+            (Operation::TakeTicket(..), Written::Ticket(content)) => return content,
+            (Operation::Change(_) | Operation::TakeTicket(..), _) => {}
         }
+        None
     }
 
-    fn write_one(&mut self, request: &Request) -> Reply {
+    fn write_one(&mut self, request: &Request) -> Result<Written, ChangeError> {
         let results = self.write(std::slice::from_ref(request));
         results.map_err(|error| unavailable(&error))?.pop().unwrap_or(Err(ChangeError::Closed))
     }
@@ -81,7 +85,7 @@ impl WriterThread {
     ///
     /// # Errors
     /// The whole transaction failed; none was written.
-    fn write(&mut self, requests: &[Request]) -> rusqlite::Result<Vec<Reply>> {
+    fn write(&mut self, requests: &[Request]) -> rusqlite::Result<Vec<Result<Written, ChangeError>>> {
         let imports = requests.iter().filter(|request| request.operation.is_import()).count();
         // A savepoint costs as much as the record, and an import seldom fails: many are written without.
         if imports > 1
@@ -95,7 +99,11 @@ impl WriterThread {
 
     /// Writes the operations in one transaction. Returns none, and nothing is written, when one without a savepoint
     /// failed.
-    fn write_with(&mut self, requests: &[Request], savepoints: Savepoints) -> rusqlite::Result<Option<Vec<Reply>>> {
+    fn write_with(
+        &mut self,
+        requests: &[Request],
+        savepoints: Savepoints,
+    ) -> rusqlite::Result<Option<Vec<Result<Written, ChangeError>>>> {
         let mut transaction = self.connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
         let mut results = Vec::with_capacity(requests.len());
         let mut used = Vec::new();
@@ -105,7 +113,7 @@ impl WriterThread {
                     Ok(usage) => used.extend(usage),
                     Err(_) => return Ok(None),
                 }
-                results.push(Ok(None));
+                results.push(Ok(Written::AsGiven));
                 continue;
             }
             // A savepoint: an operation that fails halfway must not undo the ones before it.
@@ -138,17 +146,19 @@ enum Savepoints {
 }
 
 /// Checks an operation and writes it. After an error the caller rolls the savepoint back.
-fn write_operation(sql: &Connection, operation: &Operation, directory: &Directory) -> Reply {
+fn write_operation(sql: &Connection, operation: &Operation, directory: &Directory) -> Result<Written, ChangeError> {
     match operation {
         Operation::Change(change) => {
             directory.prepare(change)?;
-            changes::write(sql, change, &directory.bounds()).map(|()| None)
+            changes::write(sql, change, &directory.bounds()).map(Written::Change)
         }
-        Operation::TakeTicket(digest, now) => tickets::take(sql, digest, *now),
-        Operation::Accept(identity) => identity_rows::write(sql, identity).map(|()| None).map_err(classify_error),
+        Operation::TakeTicket(digest, now) => tickets::take(sql, digest, *now).map(Written::Ticket),
+        Operation::Accept(identity) => {
+            identity_rows::write(sql, identity).map(|()| Written::AsGiven).map_err(classify_error)
+        }
         Operation::Import(import) => {
             let mut used: Vec<_> = imports::write(sql, import, directory)?.into_iter().collect();
-            usage_blocks::write_blocks(sql, &mut used).map(|()| None).map_err(classify_error)
+            usage_blocks::write_blocks(sql, &mut used).map(|()| Written::AsGiven).map_err(classify_error)
         }
     }
 }

@@ -15,7 +15,8 @@ use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustc_hash::FxBuildHasher;
 
 use crate::import::Import;
-use crate::{Bounds, Change, Defaults, KeyExport, KeyPatch, Org, OrgPatch, PolicyChange, RevocationEntry};
+use crate::plan::Planned;
+use crate::{Bounds, Change, Defaults, Key, KeyExport, KeyPatch, Org, OrgPatch, RevocationEntry};
 use crate::{RevocationLog, RuleChange, User, UserPatch, session_quota_digest};
 use domain::clock;
 use domain::key::policy::Field;
@@ -119,7 +120,7 @@ impl Directory {
 
     /// Makes a committed change effective, then logs what it revoked: a decision that is made without the change was
     /// begun before the entry, so its exchange is found by those who read the log.
-    pub(super) fn apply_and_log(&self, change: Change) {
+    pub(super) fn apply_and_log(&self, change: Change, planned: Planned) {
         let revoked = match change.as_made() {
             Change::RevokeKey { key, .. } => Some(RevocationEntry::Key(*key)),
             Change::RemoveUser { user, .. }
@@ -140,37 +141,42 @@ impl Directory {
             Change::UpdateKey { key, patch: KeyPatch { policy: Some(_), .. } } => Some(*key),
             _ => None,
         };
-        self.apply(change);
+        self.apply(change.as_made(), planned);
         let entry = revoked
             .or_else(|| self.key(rotated?).map(|record| record.secrets_entry()))
             .or_else(|| self.key(restricted?).map(|record| record.policy_entry()));
         entry.into_iter().for_each(|entry| self.revocations.append(entry));
     }
 
-    /// Makes a committed change effective. The records that it names exist: the commit has checked that.
-    fn apply(&self, change: Change) {
-        match change.into_made() {
-            Change::CreateOrg(org) => self.write().add_org(org),
-            Change::UpdateOrg { org, patch } => self.write().update_org(org, &patch),
-            Change::CreateUser(user) => self.write().add_user(user),
-            Change::UpdateUser { user, patch, .. } => self.write().update_user(user, patch),
-            Change::WithdrawUser { user, at, .. } => {
-                self.write().change_user(user, |user| user.withdrawn = user.withdrawn.or(Some(at)));
-            }
-            Change::RemoveUser { user, at, .. } => self.write().change_user(user, |user| user.removed = Some(at)),
-            Change::CreateKey { key, digest } => {
+    /// Makes a committed change effective, as it was planned. The records that it names exist: the commit has checked
+    /// that.
+    fn apply(&self, change: &Change, planned: Planned) {
+        match planned {
+            Planned::NewOrg(org) => self.write().add_org(org),
+            Planned::Org(org) => self.write().update_org(org),
+            Planned::NewUser(user) => self.write().add_user(user),
+            Planned::User(user) => self.write().update_user(user),
+            Planned::NewKey(key, digest) => {
                 self.add_key(StoredKey { key, row: 0, secrets: Secrets::new(digest), bucket: None });
             }
-            Change::RevokeKey { key, at } => self.with_key(key, |record| record.revoke(at)),
-            Change::RotateKey { key, digest, at, previous_until, last: _ } => self.with_key(key, |record| {
+            Planned::Key(key) => self.update_key(change, key),
+            Planned::RotatedKey(key, digest) => self.with_key(key.id, |record| {
                 // Indexed first: from the moment that the new secret is valid, it is found.
                 self.by_other_digest.insert(digest, Arc::clone(record));
-                record.rotate(digest, at, previous_until);
+                let at = key.rotated.unwrap_or_default();
+                record.rotate(digest, at, key.previous_until.unwrap_or(at));
             }),
-            Change::UpdateKey { key, patch } => self.update_key(key, patch),
-            change @ (Change::CreateToken(_) | Change::RevokeToken { .. }) => self.management_tokens.apply(&change),
-            Change::FederationRule(change) => self.federation.apply(change),
-            of_session => self.sessions.apply(of_session),
+            Planned::Rule(change) => self.federation.apply(change),
+            Planned::NewSession(session, digest) => self.sessions.add(*session, digest),
+            Planned::Session(session) => self.sessions.update(*session),
+            Planned::EndOfSession(session) => self.sessions.end(session),
+            Planned::NewToken(token) => {
+                let now = token.created;
+                self.management_tokens.add(*token, now);
+            }
+            Planned::EndOfToken(token, at) => self.management_tokens.revoke(token, at),
+            // The file alone has it.
+            Planned::Ticket { .. } => {}
         }
     }
 
@@ -238,20 +244,17 @@ impl Directory {
         });
     }
 
-    fn update_key(&self, key: KeyId, patch: KeyPatch) {
-        let limit = |quota| {
+    fn update_key(&self, change: &Change, next: Key) {
+        let Some(record) = self.key(next.id) else { return };
+        next.revoked.into_iter().for_each(|at| record.revoke(at));
+        let Change::UpdateKey { patch, .. } = change else { return };
+        if patch.quota != Field::Keep {
+            // Under the lock of the tree, so that none is applied beside a default that is replaced meanwhile.
             let tree = self.tree();
-            if let Some(record) = tree.key(key) {
-                record.set_quota(quota, tree.defaults.quota, clock::now(), &self.dirty);
-            }
-        };
-        match patch.quota {
-            Field::Keep => {}
-            Field::Clear => limit(None),
-            Field::Set(quota) => limit(Some(quota)),
+            record.set_quota(next.quota, tree.defaults.quota, clock::now(), &self.dirty);
         }
-        if let Some(PolicyChange { patch, allowed }) = patch.policy {
-            self.change_policy(key, &patch, allowed);
+        if patch.policy.is_some() {
+            record.set_policy(next.policy);
         }
     }
 

@@ -8,16 +8,14 @@ use std::collections::BTreeMap;
 use parking_lot::RwLock;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::Embedded;
 use super::retired::KEYS_PER_ROUND;
-use super::sql::{classify_error, execute, exists, for_each_row, integer, invalid, micros, text};
-use super::suspensions::require_active_org;
-use super::{changes, key_policies, standing};
+use super::sql::{classify_error, execute, for_each_row, integer, invalid, micros, text};
+use super::{Embedded, key_policies};
 use crate::bucket::Bucket;
 use crate::federation::{EXCHANGES, LISTED_AFTER_END, REMEMBERED};
-use crate::{Bounds, Change, ChangeError, FederationExchange, FederationRule, RuleChange};
+use crate::{Change, ChangeError, FederationExchange, FederationRule, RuleChange};
 use domain::clock::Micros;
-use domain::identity::{OrgId, UserId};
+use domain::identity::OrgId;
 use domain::key::KeyId;
 
 /// The tables, made when the file is opened. The version of the schema stays: gateways of before read the file as well,
@@ -91,7 +89,7 @@ pub(super) fn load(connection: &Connection, rules: &FederationRules) -> rusqlite
 /// Writes a change of the rules.
 pub(super) fn change_rule(sql: &Connection, change: &RuleChange) -> Result<(), ChangeError> {
     match change {
-        RuleChange::Create(rule) => create_rule(sql, rule),
+        RuleChange::Create(rule) => insert_rule(sql, rule),
         RuleChange::Remove { org, name } => {
             let remove = "DELETE FROM federation_rules WHERE org = ?1 AND name = ?2";
             match execute(sql, remove, params![org.to_string(), name])? {
@@ -102,36 +100,19 @@ pub(super) fn change_rule(sql: &Connection, change: &RuleChange) -> Result<(), C
     }
 }
 
-fn create_rule(sql: &Connection, rule: &FederationRule) -> Result<(), ChangeError> {
-    changes::require_user(sql, rule.org, rule.user)?;
-    require_service(sql, rule.user)?;
-    insert_rule(sql, rule)
-}
-
 /// Writes a rule of a new name.
 pub(super) fn insert_rule(sql: &Connection, rule: &FederationRule) -> Result<(), ChangeError> {
     let insert = "INSERT INTO federation_rules (org, name, record) VALUES (?1, ?2, ?3)";
     execute(sql, insert, params![rule.org.to_string(), rule.name, rule.to_json()]).map(drop)
 }
 
-fn require_service(sql: &Connection, user: UserId) -> Result<(), ChangeError> {
-    let query = "SELECT 1 FROM users WHERE id = ?1 AND responsible IS NOT NULL";
-    let is_service = exists(sql, query, [user.to_string()])?;
-    is_service.then_some(()).ok_or(ChangeError::NotService(user))
-}
-
-/// Writes the creation of a key in exchange for a token, and checks the exchange. After an error the caller rolls all
-/// of it back.
-pub(super) fn write(
+/// Records an exchange for which a key is created: its token, once, and one of the exchanges of its rule.
+pub(super) fn record_exchange(
     sql: &Connection,
     exchange: &FederationExchange,
     change: &Change,
-    bounds: &Bounds,
 ) -> Result<(), ChangeError> {
-    require_active_org(sql, exchange.rule.org)?;
     let FederationExchange { rule, at, .. } = exchange;
-    standing::require_service(sql, rule.org, rule.user)?;
-    changes::write(sql, change, bounds)?;
     let bucket = read_bucket(sql, rule)?.unwrap_or_else(|| Bucket::full(EXCHANGES, *at));
     remember_token(sql, exchange)?;
     let taken = bucket.try_take(EXCHANGES, *at).map_err(|wait_us| ChangeError::ExchangeLimited { wait_us })?;

@@ -5,7 +5,9 @@ use rusqlite::{Connection, params};
 use super::directory::Directory;
 use super::key_state::Usage;
 use super::sql::{classify_error, execute, exists};
-use super::{changes, federation, key_actors, key_creation, load, management_tokens, org_rows, usage_blocks};
+use super::{
+    federation, key_actors, key_creation, key_rows, load, management_tokens, org_rows, usage_blocks, user_rows,
+};
 use crate::bucket::Bucket;
 use crate::import::Import;
 use crate::{ChangeError, CreationBucket, FederationRule, Key, KeyExport};
@@ -31,7 +33,7 @@ fn write_whole(sql: &Connection, import: &Import, directory: &Directory) -> Resu
     match import {
         Import::Org(org) => org_rows::create(sql, org),
         Import::User { user, creation, .. } => {
-            changes::create_user(sql, user)?;
+            user_rows::create(sql, user)?;
             creation.map_or(Ok(()), |creation| key_creation::write(sql, user.id, &creation))
         }
         Import::Creation { user, creation, .. } => {
@@ -56,7 +58,7 @@ fn limit_creation(sql: &Connection, user: UserId, from: &CreationBucket, quota: 
 fn create_key(sql: &Connection, export: &KeyExport, default: Quota) -> Result<Option<(u32, Usage)>, ChangeError> {
     let KeyExport { key, digest, previous, replaced, actors, .. } = export;
     require_owner(sql, key.org, key.user)?;
-    changes::insert_key(sql, key, digest)?;
+    key_rows::create(sql, key, digest)?;
     key_actors::record_all(sql, key.id, actors)?;
     let row = u32::try_from(sql.last_insert_rowid()).map_err(|_| ChangeError::Taken("row"))?;
     if let Some(previous) = previous {
@@ -83,7 +85,7 @@ fn require_owner(sql: &Connection, org: OrgId, user: UserId) -> Result<(), Chang
 }
 
 fn add_digest(sql: &Connection, key: KeyId, digest: &KeyDigest) -> Result<(), ChangeError> {
-    changes::require_new_digest(sql, digest)?;
+    key_rows::require_new_digest(sql, digest)?;
     execute(sql, "INSERT INTO replaced VALUES (?1, ?2)", params![digest.as_bytes(), key.as_str()]).map(drop)
 }
 

@@ -3,7 +3,6 @@
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::sql::{classify_error, execute, integer, micros};
-use super::suspensions::require_active_org;
 use crate::bucket::Bucket;
 use crate::{Bounds, Change, ChangeError, CreationBucket};
 use domain::clock::Micros;
@@ -14,7 +13,6 @@ use domain::quota::Quota;
 pub(super) fn check(sql: &Connection, person: UserId, change: &Change, bounds: &Bounds) -> Result<(), ChangeError> {
     match change.as_made() {
         Change::CreateKey { key, .. } => {
-            require_active_org(sql, key.org)?;
             check_count(sql, key.user, bounds.keys_per_user)?;
             draw(sql, person, bounds.key_creation, key.created)
         }

@@ -3,11 +3,10 @@
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::directory::Directory;
-use super::sql::{classify_error, execute, for_each_row, text};
-use super::standing;
-use crate::{ChangeError, OrgPolicy, PolicyScope};
+use super::sql::{execute, for_each_row, text};
+use crate::ChangeError;
 use domain::key::KeyId;
-use domain::key::policy::{KeyPolicy, PolicyPatch};
+use domain::key::policy::KeyPolicy;
 
 /// The table, made when the file is opened. The version of the schema stays: gateways of before read the file as well,
 /// and know of no policies.
@@ -37,18 +36,6 @@ pub(super) fn read(connection: &Connection, key: KeyId) -> rusqlite::Result<Opti
     let mut query = connection.prepare_cached("SELECT policy FROM key_policies WHERE key = ?1")?;
     let found: Option<String> = query.query_row([key.as_str()], |row| row.get(0)).optional()?;
     found.map(|policy| parse(&policy).map(Box::new)).transpose()
-}
-
-/// Changes the policy of a key that exists and is not revoked.
-pub(super) fn change(
-    sql: &Connection,
-    key: KeyId,
-    patch: &PolicyPatch,
-    allowed: PolicyScope,
-) -> Result<(), ChangeError> {
-    let before = read(sql, key).map_err(classify_error)?;
-    let of_org = if allowed.is_bounded() { standing::policy_of(sql, key)? } else { OrgPolicy::default() };
-    write(sql, key, allowed.apply(key, patch, before.as_deref(), &of_org)?.as_deref())
 }
 
 /// Sets the policy of a key.

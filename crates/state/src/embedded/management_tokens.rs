@@ -7,8 +7,8 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::Embedded;
 use super::sql::{classify_error, execute, for_each_row, integer, invalid};
+use crate::ChangeError;
 use crate::management_tokens::{MAX_TOKENS, MAX_TOKENS_OF_ORG, descendants, earliest_revoked};
-use crate::{Change, ChangeError};
 use domain::clock::{self, Micros};
 use domain::management_token::{ManagementToken, TokenId};
 
@@ -133,20 +133,14 @@ impl ManagementTokens {
         tokens.insert(token.id, token);
     }
 
-    /// Makes a committed change effective; changes that concern no token are ignored.
-    pub(super) fn apply(&self, change: &Change) {
-        match change {
-            Change::CreateToken(token) => self.add((**token).clone(), token.created),
-            Change::RevokeToken { token, at } => {
-                let mut tokens = self.0.write();
-                let ended = descendants(tokens.values(), *token);
-                for id in ended.iter().chain([token]) {
-                    if let Some(token) = tokens.get_mut(id) {
-                        token.revoked = token.revoked.or(Some(*at));
-                    }
-                }
+    /// Revokes a token and its descendants, as the file has.
+    pub(super) fn revoke(&self, token: TokenId, at: Micros) {
+        let mut tokens = self.0.write();
+        let ended = descendants(tokens.values(), token);
+        for id in ended.iter().chain([&token]) {
+            if let Some(token) = tokens.get_mut(id) {
+                token.revoked = token.revoked.or(Some(at));
             }
-            _ => {}
         }
     }
 }

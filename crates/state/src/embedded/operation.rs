@@ -4,6 +4,7 @@ use tokio::sync::oneshot;
 
 use crate::identity::StateIdentity;
 use crate::import::Import;
+use crate::plan::Planned;
 use crate::{Change, ChangeError};
 use domain::clock::Micros;
 use domain::session::TokenDigest;
@@ -24,6 +25,16 @@ impl Request {
 
 /// The answer: the content of a ticket that was taken.
 pub(super) type Reply = Result<Option<Vec<u8>>, ChangeError>;
+
+/// The effect of an operation that was written.
+pub(super) enum Written {
+    /// A change, as it was planned.
+    Change(Planned),
+    /// The content of the ticket that was taken, if there was one.
+    Ticket(Option<Vec<u8>>),
+    /// That of an import, or of an acceptance, is the operation's own.
+    AsGiven,
+}
 
 /// An operation on the state file.
 #[allow(clippy::large_enum_variant, reason = "nearly every one is a change; a box would only add an allocation")]

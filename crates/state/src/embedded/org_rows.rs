@@ -2,13 +2,9 @@
 
 use rusqlite::{Connection, params};
 
-use super::changes::require_org;
 use super::org_looks;
 use super::sql::{execute, integer};
-use super::standing::read_org;
-use crate::{ChangeError, Org, OrgPatch};
-use domain::identity::OrgId;
-use domain::key::policy::Field;
+use crate::{ChangeError, Org};
 
 /// Creates an organization whose name looks like no other one's.
 pub(super) fn create_new(sql: &Connection, org: &Org) -> Result<(), ChangeError> {
@@ -29,26 +25,9 @@ pub(super) fn create(sql: &Connection, org: &Org) -> Result<(), ChangeError> {
     org_looks::add(sql, &org.name)
 }
 
-/// Changes an organization. The column of an empty policy is `NULL`.
-pub(super) fn update(sql: &Connection, org: OrgId, patch: &OrgPatch) -> Result<(), ChangeError> {
-    require_org(sql, org)?;
-    let OrgPatch { suspended, concurrent, policy } = patch;
-    if let Some(suspended) = suspended {
-        change(sql, org, "UPDATE orgs SET suspended = ?2 WHERE id = ?1", suspended)?;
-    }
-    let limit = |concurrent| change(sql, org, "UPDATE orgs SET concurrent = ?2 WHERE id = ?1", concurrent);
-    match *concurrent {
-        Field::Keep => {}
-        Field::Clear => limit(None)?,
-        Field::Set(concurrent) => limit(Some(concurrent))?,
-    }
-    if policy.is_empty() {
-        return Ok(());
-    }
-    let policy = policy.apply_to(read_org(sql, org)?.policy)?;
-    change(sql, org, "UPDATE orgs SET policy = ?2 WHERE id = ?1", policy.to_record())
-}
-
-fn change(sql: &Connection, org: OrgId, update: &str, value: impl rusqlite::ToSql) -> Result<(), ChangeError> {
-    execute(sql, update, params![org.to_string(), value]).map(drop)
+/// Writes what can change of an organization. The column of an empty policy is `NULL`.
+pub(super) fn update(sql: &Connection, org: &Org) -> Result<(), ChangeError> {
+    let update = "UPDATE orgs SET suspended = ?2, concurrent = ?3, policy = ?4 WHERE id = ?1";
+    let parameters = params![org.id.to_string(), org.suspended, org.concurrent, org.policy.to_record()];
+    execute(sql, update, parameters).map(drop)
 }

@@ -1,13 +1,13 @@
 //! Rows of web sessions in the state file.
 
-use rusqlite::{Connection, OptionalExtension as _, Row, Transaction, params};
+use rusqlite::{Connection, Row, Transaction, params};
 
 use super::sessions::{SessionUpdates, Sessions};
 use super::sql::{classify_error, execute, exists, for_each_row, integer, invalid, text, time};
 use super::{preconditions, tickets};
 use crate::{ChangeError, Session};
 use domain::clock::Micros;
-use domain::identity::{OrgId, SessionId};
+use domain::identity::SessionId;
 use domain::session::TokenDigest;
 
 /// Creates a session, unless its person has `limit` of them already.
@@ -33,34 +33,19 @@ pub(super) fn create(sql: &Connection, session: &Session, digest: &TokenDigest, 
     .map(drop)
 }
 
-/// Chooses the organization in which a session acts; the person must belong to it.
-pub(super) fn choose_org(sql: &Connection, id: SessionId, org: OrgId) -> Result<(), ChangeError> {
-    let session = find(sql, id)?.ok_or(ChangeError::NoSession(id))?;
-    if !session.memberships.iter().any(|membership| membership.org == org) {
-        return Err(ChangeError::NoOrg(org));
-    }
-    let update = "UPDATE sessions SET chosen = ?2 WHERE id = ?1";
-    execute(sql, update, [id.to_string(), org.to_string()]).map(drop)
-}
-
 pub(super) fn end(sql: &Connection, id: SessionId) -> Result<(), ChangeError> {
     execute(sql, "DELETE FROM sessions WHERE id = ?1", [id.to_string()]).map(drop)
 }
 
-/// Ends a session's membership in an organization, and the session with the last one.
-pub(super) fn end_membership(sql: &Connection, id: SessionId, org: OrgId) -> Result<(), ChangeError> {
-    let Some(mut session) = find(sql, id)? else { return Ok(()) };
-    session.end_membership(org);
-    if session.memberships.is_empty() {
-        return end(sql, id);
-    }
+/// Writes what can change of a session, but for its last use.
+pub(super) fn update(sql: &Connection, session: &Session) -> Result<(), ChangeError> {
     let update = "UPDATE sessions SET record = ?2, chosen = ?3 WHERE id = ?1";
-    execute(sql, update, [id.to_string(), record(&session), session.chosen.to_string()]).map(drop)
+    execute(sql, update, [session.id.to_string(), record(session), session.chosen.to_string()]).map(drop)
 }
 
-fn find(sql: &Connection, id: SessionId) -> Result<Option<Session>, ChangeError> {
-    let mut query = sql.prepare_cached("SELECT * FROM sessions WHERE id = ?1").map_err(classify_error)?;
-    query.query_row([id.to_string()], session).optional().map_err(classify_error)
+/// The session with this id, live or not.
+pub(super) fn find(sql: &Connection, id: SessionId) -> rusqlite::Result<Session> {
+    sql.prepare_cached("SELECT * FROM sessions WHERE id = ?1")?.query_row([id.to_string()], session)
 }
 
 fn record(session: &Session) -> String {

@@ -11,7 +11,7 @@ use dashmap::DashMap;
 use rustc_hash::FxBuildHasher;
 
 use super::Embedded;
-use crate::{Change, Session};
+use crate::Session;
 use domain::clock::Micros;
 use domain::identity::{OrgId, PersonId, SessionId};
 use domain::session::TokenDigest;
@@ -104,17 +104,6 @@ impl Sessions {
         sessions
     }
 
-    /// Makes a committed change effective; changes that concern no session are ignored.
-    pub(super) fn apply(&self, change: Change) {
-        match change {
-            Change::CreateSession { session, digest } => self.add(*session, digest),
-            Change::ChooseOrg { session, org } => self.choose_org(session, org),
-            Change::EndSession { session } => self.end(session),
-            Change::EndMembership { session, org } => self.end_membership(session, org),
-            _ => {}
-        }
-    }
-
     /// Adds a session that the file has.
     pub(super) fn add(&self, session: Session, digest: TokenDigest) {
         let position = (session.created, session.id);
@@ -140,7 +129,7 @@ impl Sessions {
         }
     }
 
-    fn end(&self, session: SessionId) {
+    pub(super) fn end(&self, session: SessionId) {
         if let Some((_, digest)) = self.digest_by_id.remove(&session)
             && let Some((_, entry)) = self.by_digest.remove(&digest)
         {
@@ -148,29 +137,20 @@ impl Sessions {
         }
     }
 
-    fn end_membership(&self, session: SessionId, org: OrgId) {
-        let Some(digest) = self.digest_by_id.get(&session).map(|digest| *digest) else { return };
+    /// Replaces a session, which has lost a membership or chosen another organization. Its last use is that of memory.
+    pub(super) fn update(&self, next: Session) {
+        let Some(digest) = self.digest_by_id.get(&next.id).map(|digest| *digest) else { return };
         let Some(mut entry) = self.by_digest.get_mut(&digest) else { return };
-        let mut left = entry.session.clone();
-        left.end_membership(org);
-        if left.memberships.is_empty() {
-            // The lists are those of its memberships, so it leaves with the last of them.
-            drop(entry);
-            return self.end(session);
-        }
-        let position = (left.created, left.id);
-        entry.session = left;
+        let seen = entry.session.seen;
+        let before = std::mem::replace(&mut entry.session, Session { seen, ..next });
+        let left: Vec<OrgId> = entry.session.memberships.iter().map(|membership| membership.org).collect();
         drop(entry);
-        self.by_org.remove_if_mut(&org, |_, positions| {
-            positions.remove(&position);
-            positions.is_empty()
-        });
-    }
-
-    fn choose_org(&self, session: SessionId, org: OrgId) {
-        let Some(digest) = self.digest_by_id.get(&session).map(|digest| *digest) else { return };
-        if let Some(mut entry) = self.by_digest.get_mut(&digest) {
-            entry.session.chosen = org;
+        let position = (before.created, before.id);
+        for membership in before.memberships.iter().filter(|membership| !left.contains(&membership.org)) {
+            self.by_org.remove_if_mut(&membership.org, |_, positions| {
+                positions.remove(&position);
+                positions.is_empty()
+            });
         }
     }
 

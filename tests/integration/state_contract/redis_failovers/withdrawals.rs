@@ -121,9 +121,15 @@ impl Final {
     }
 }
 
+/// Two gateways that follow the log: one that begins to later has what was before as a gap.
 fn gateways(server: &Redis) -> [State; 2] {
     let servers = Servers::Single(at(server));
-    [open(&servers), open(&servers)]
+    let gateways = [open(&servers), open(&servers)];
+    for gateway in &gateways {
+        let log = gateway.revocations();
+        until("the gateway follows the log", || (*log.subscribe().borrow() > 0).then_some(()));
+    }
+    gateways
 }
 
 #[test]

@@ -39,7 +39,7 @@ pub struct PolicyPatch {
 
 impl<T: Clone> Field<T> {
     /// The field after the change.
-    fn apply(&self, before: Option<T>) -> Option<T> {
+    pub fn apply(&self, before: Option<T>) -> Option<T> {
         match self {
             Self::Keep => before,
             Self::Clear => None,

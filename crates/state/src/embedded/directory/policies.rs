@@ -2,11 +2,11 @@
 
 use domain::clock::Micros;
 use domain::key::KeyId;
-use domain::key::policy::{Disabled, Field, KeyPolicy, PolicyPatch};
+use domain::key::policy::{Disabled, Field, KeyPolicy};
 
 use super::super::operation::Operation;
 use super::Directory;
-use crate::{Change, ChangeError, OrgPolicy, PolicyChange, PolicyScope};
+use crate::{Change, ChangeError, PolicyChange, PolicyScope};
 
 impl Directory {
     /// Makes the part of a change effective that has to be so before it is written: a key that is disabled for being
@@ -26,18 +26,6 @@ impl Directory {
         {
             self.with_key(key, |record| record.undo_disabling(disabled));
         }
-    }
-
-    /// Makes a committed change of a policy effective.
-    pub(super) fn change_policy(&self, key: KeyId, patch: &PolicyPatch, allowed: PolicyScope) {
-        self.with_key(key, |record| {
-            // Checked by the commit, also against the organization's policy: it makes the same policy of the same one
-            // before.
-            let before = record.view().policy;
-            if let Ok(policy) = allowed.apply(key, patch, before.as_deref(), &OrgPolicy::default()) {
-                record.set_policy(policy);
-            }
-        });
     }
 
     /// Sets the policy of a key, as the file has it.

@@ -13,10 +13,9 @@ use crate::embedded::key_slots::Permit;
 use crate::embedded::org_record::OrgRecord;
 use crate::embedded::owned_keys::{OwnedKeys, by_owner};
 use crate::embedded::stored_key::StoredKey;
-use crate::{Defaults, KeyList, KeyPosition, Org, OrgPatch, User, UserPatch};
+use crate::{Defaults, KeyList, KeyPosition, Org, User};
 use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
-use domain::key::policy::Field;
 use domain::key::{KeyId, OrgTag};
 use domain::page::Page;
 
@@ -161,18 +160,11 @@ impl Tree {
         self.org.insert(org.id, OrgEntry { org, record, users: Vec::new(), keys: OwnedKeys::default() });
     }
 
-    pub(super) fn update_org(&mut self, org: OrgId, patch: &OrgPatch) {
-        let Some(entry) = self.org.get_mut(&org) else { return };
-        if let Some(suspended) = patch.suspended {
-            entry.record.set_suspended(suspended);
-        }
-        match patch.concurrent {
-            Field::Keep => {}
-            Field::Clear => entry.record.set_own_limit(None),
-            Field::Set(concurrent) => entry.record.set_own_limit(Some(concurrent)),
-        }
-        // Checked by the commit, which made it of the same one.
-        entry.org.policy = patch.policy.apply_to(entry.org.policy).unwrap_or(entry.org.policy);
+    pub(super) fn update_org(&mut self, next: Org) {
+        let Some(entry) = self.org.get_mut(&next.id) else { return };
+        entry.record.set_suspended(next.suspended);
+        entry.record.set_own_limit(next.concurrent);
+        entry.org = next;
     }
 
     pub(super) fn add_user(&mut self, user: User) {
@@ -182,18 +174,14 @@ impl Tree {
         self.users.add(user, entitlements);
     }
 
-    pub(super) fn update_user(&mut self, user: UserId, patch: UserPatch) {
-        if let Some(voucher) = patch.permitted.as_ref().and_then(|permitted| permitted.vouched_by.as_ref()) {
-            self.users.add_person(user, voucher);
+    /// Replaces a user, and applies the change to the user's keys.
+    pub(super) fn update_user(&mut self, next: User) {
+        if let Some(voucher) = &next.vouched_by {
+            self.users.add_person(next.id, voucher);
         }
-        self.change_user(user, |user| patch.apply_to(user));
-    }
-
-    /// Changes a user, and applies the change to the user's keys.
-    pub(super) fn change_user(&mut self, user: UserId, change: impl FnOnce(&mut User)) {
-        let Some(entry) = self.users.entry_mut(user) else { return };
+        let Some(entry) = self.users.entry_mut(next.id) else { return };
         let Some(org) = self.org.get(&entry.user.org) else { return };
-        change(&mut entry.user);
+        entry.user = next;
         entry.entitlements = Arc::new(UserEntitlements::new(&entry.user, Arc::clone(&org.record)));
         for key in entry.keys.iter() {
             key.apply_user(&entry.entitlements);

@@ -9,18 +9,18 @@ use super::change_steps::{ChangeSteps, ChangeWrite};
 use super::commit_error::CommitError;
 use super::federation::FederationRules;
 use super::idempotency::{IdempotencyRecords, Once};
-use super::keys::{Keys, Rotation};
+use super::keys::Keys;
 use super::management_tokens::ManagementTokens;
 use super::orgs::Orgs;
 use super::origin::Origin;
+use super::read_records::ReadRecords;
 use super::revocation_log::LogWriter;
 use super::sessions::Sessions;
-use super::standing::Standing;
-use super::standings::Standings;
 use super::tickets::Tickets;
 use super::token_grants::TokenGrants;
 use super::transactions::Transactions;
 use super::users::Users;
+use crate::plan::{self, Planned};
 use crate::redis::identity::IdentityRecord;
 use crate::redis::record_codec::new_version;
 use crate::{Change, ChangeError, IdempotentRequest, StorageError, Unavailable};
@@ -81,48 +81,71 @@ impl Changes<'_> {
     /// Writes a change once: for a person within the bounds, for the operator without. Returns the number of replicas
     /// that have it.
     async fn write(self, change: &Change, origin: Origin<'_>, is_retry: bool) -> Result<u32, CommitError> {
-        let orgs = Orgs(self.0);
-        let users = Users(self.0);
-        let keys = Keys(self.0);
-        let sessions = Sessions(self.0);
-        let standings = Standings(self.0);
         match change {
-            Change::CreateOrg(org) => orgs.create(org, origin).await,
-            Change::UpdateOrg { org, patch } => orgs.update(*org, patch, origin).await,
-            Change::CreateUser(user) => users.create(user, origin).await,
-            Change::UpdateUser { org, user, patch } => users.update(*org, *user, patch, origin).await,
-            Change::WithdrawUser { org, user, at } => users.withdraw(*org, *user, *at, origin).await,
-            Change::RemoveUser { org, user, at } => users.remove((*org, *user), *at, origin, is_retry).await,
-            Change::CreateKey { key, digest } => keys.create(key, digest, origin).await,
-            Change::RotateKey { key, digest, at, previous_until, last } => {
-                let rotation = Rotation { digest, at: *at, previous_until: *previous_until, last: *last };
-                keys.rotate(*key, rotation, origin).await
-            }
             Change::ByActor { actor, change: made } => {
                 let grant = TokenGrants(self.0).require_for(actor, made).await?;
                 Box::pin(self.write(made, Origin { grant, ..origin.within(change) }, is_retry)).await
             }
             Change::IfMatch { change, .. } if change.target().is_none() => Err(ChangeError::Stale.into()),
             Change::ByPerson { person, change: made } => {
-                let standing = standings.of_person(*person, made).await;
+                let mut records = ReadRecords::new(self.0);
+                let standing = records.complete(|records| plan::require_person(*person, made, records)).await;
+                let standing = standing.map(|()| &records);
                 Box::pin(self.write_with_standing(made, standing, origin.within(change), is_retry)).await
             }
             Change::ByFederation { exchange, change: made } => {
-                let standing = standings.of_service(&exchange.rule).await.map(Some);
+                let mut records = ReadRecords::new(self.0);
+                let standing = records.complete(|records| plan::require_service(&exchange.rule, records)).await;
+                let standing = standing.map(|()| &records);
                 Box::pin(self.write_with_standing(made, standing, origin.within(change), is_retry)).await
             }
             Change::IfMatch { change: made, .. } => Box::pin(self.write(made, origin.within(change), is_retry)).await,
             Change::Once { request, change } => Box::pin(self.write_recorded(request, change, origin, is_retry)).await,
-            Change::FederationRule(change) => FederationRules(self.0).change(change, origin, is_retry).await,
-            Change::RevokeKey { key, at } => keys.revoke(*key, *at, origin).await,
-            Change::UpdateKey { key, patch } => keys.update(*key, patch, origin).await,
-            Change::CreateSession { session, digest } => sessions.create(session, digest, is_retry).await,
-            Change::ChooseOrg { session, org } => sessions.choose_org(*session, *org).await,
-            Change::EndSession { session } => sessions.end(*session).await,
-            Change::EndMembership { session, org } => sessions.end_membership(*session, *org).await,
-            Change::CreateToken(token) => ManagementTokens(self.0).create_in_room(token, origin, is_retry).await,
-            Change::RevokeToken { token, at } => TokenGrants(self.0).revoke_with_descendants(*token, *at, origin).await,
-            Change::PutTicket { digest, content, expires, .. } => Tickets(self.0).put(digest, content, *expires).await,
+            made => self.write_made(made, origin, is_retry).await,
+        }
+    }
+
+    /// Plans a change, and writes it as it was planned.
+    async fn write_made(self, change: &Change, origin: Origin<'_>, is_retry: bool) -> Result<u32, CommitError> {
+        let mut records = ReadRecords::new(self.0);
+        if let Some(replicas) = self.confirm_earlier(change, &mut records, is_retry).await? {
+            return Ok(replicas);
+        }
+        let planned = records.complete(|records| plan::plan(change, records)).await?;
+        let records = &records;
+        match &planned {
+            Planned::NewOrg(org) => Orgs(self.0).create(org, origin).await,
+            Planned::Org(org) => Orgs(self.0).update(org, change, records, origin).await,
+            Planned::NewUser(user) => Users(self.0).create(user, records, origin).await,
+            Planned::User(user) => Users(self.0).update(user, change, records, origin).await,
+            Planned::NewKey(key, digest) => Keys(self.0).create((key, digest), records, origin).await,
+            Planned::Key(key) => Keys(self.0).update(key, change, records, origin).await,
+            Planned::RotatedKey(key, digest) => Keys(self.0).rotate(key, digest, records, origin).await,
+            Planned::Rule(change) => FederationRules(self.0).change(change, records, origin, is_retry).await,
+            Planned::NewSession(session, digest) => Sessions(self.0).create(session, digest, is_retry).await,
+            Planned::Session(session) => Sessions(self.0).update(session, change, records).await,
+            Planned::EndOfSession(session) => Sessions(self.0).end(*session).await,
+            Planned::NewToken(token) => ManagementTokens(self.0).create_in_room(token, origin, is_retry).await,
+            Planned::EndOfToken(token, at) => TokenGrants(self.0).revoke_with_descendants(*token, *at, origin).await,
+            Planned::Ticket { digest, content, expires, .. } => Tickets(self.0).put(digest, content, *expires).await,
+        }
+    }
+
+    /// Confirms what an earlier attempt wrote whose reply was lost, where the plan would refuse to make it again.
+    async fn confirm_earlier(
+        self,
+        change: &Change,
+        records: &mut ReadRecords<'_>,
+        is_retry: bool,
+    ) -> Result<Option<u32>, CommitError> {
+        match change {
+            Change::RemoveUser { org, user, at } if is_retry => {
+                Users(self.0).confirm_removal((*org, *user), *at, records).await
+            }
+            Change::RotateKey { key, digest, at, .. } => {
+                Keys(self.0).confirm_rotation(*key, (digest, *at), records).await
+            }
+            _ => Ok(None),
         }
     }
 
@@ -130,7 +153,7 @@ impl Changes<'_> {
     async fn write_with_standing(
         self,
         change: &Change,
-        standing: Result<Option<Standing>, CommitError>,
+        standing: Result<&ReadRecords<'_>, CommitError>,
         origin: Origin<'_>,
         is_retry: bool,
     ) -> Result<u32, CommitError> {
@@ -141,7 +164,7 @@ impl Changes<'_> {
             }
             standing => standing?,
         };
-        self.write(change, Origin { standing: standing.as_ref(), ..origin }, is_retry).await
+        self.write(change, Origin { standing: Some(standing), ..origin }, is_retry).await
     }
 
     /// Makes the change of a request with an idempotency key, with the record of the request.

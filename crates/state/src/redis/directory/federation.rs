@@ -11,6 +11,7 @@ use super::commit_error::CommitError;
 use super::key_list::{BATCH, KeyList, indexes_of};
 use super::orgs::Orgs;
 use super::origin::Origin;
+use super::read_records::ReadRecords;
 use super::record_fields::quota_numbers;
 use super::transaction::Transaction;
 use super::transactions::{Transactions, parse_ids};
@@ -54,31 +55,33 @@ impl FederationRules<'_> {
         Ok(rules)
     }
 
-    /// Makes a change of the rules.
+    /// Makes a change of the rules, as it was planned.
     pub(super) async fn change(
         self,
         change: &RuleChange,
+        records: &ReadRecords<'_>,
         origin: Origin<'_>,
         is_retry: bool,
     ) -> Result<u32, CommitError> {
         match change {
-            RuleChange::Create(rule) => self.create(rule, origin).await,
+            RuleChange::Create(rule) => self.create(rule, records, origin).await,
             RuleChange::Remove { org, name } => self.remove(*org, name, origin, is_retry).await,
         }
     }
 
-    async fn create(self, rule: &FederationRule, origin: Origin<'_>) -> Result<u32, CommitError> {
+    async fn create(
+        self,
+        rule: &FederationRule,
+        records: &ReadRecords<'_>,
+        origin: Origin<'_>,
+    ) -> Result<u32, CommitError> {
         let names = &self.0.shared.names;
-        let tag = Orgs(self.0).require_tag(rule.org).await?;
-        let user = self.0.read_user(tag, rule.user).await?.filter(|user| user.org == rule.org);
-        if !user.ok_or(ChangeError::NoUser(rule.user))?.is_service() {
-            return Err(ChangeError::NotService(rule.user).into());
-        }
+        let (tag, _) = records.stored_user(rule.org, rule.user)?;
         let json = rule.to_json();
         let mut transaction = self.0.transaction();
         origin.write_record(&mut transaction, names, || CommitError::Conflict);
-        let [rules, owner] = transaction.records([names.federation_rules(tag), names.user(tag, rule.user)]);
-        transaction.check(Check::NoField(owner, "removed"), ChangeError::NoUser(rule.user).into());
+        records.require(&mut transaction, || CommitError::Conflict);
+        let rules = transaction.record(names.federation_rules(tag));
         // An earlier attempt whose reply was lost has written the same.
         transaction.check(Check::Free(rules, &rule.name, &json), ChangeError::Taken("name").into());
         transaction.hset_field(rules, &rule.name, &json);

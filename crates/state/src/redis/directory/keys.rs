@@ -1,4 +1,4 @@
-//! Keys: their records and digests. Their lists are in `key_list`, patches in `key_updates`.
+//! Keys: their records and digests. Their lists are in `key_list`.
 
 use super::check::Check;
 use super::commit_error::CommitError;
@@ -8,31 +8,28 @@ use super::federation::FederationRules;
 use super::idempotency::IdempotencyRecords;
 use super::key_actors;
 use super::key_list::KeyList;
-use super::orgs::Orgs;
 use super::origin::Origin;
+use super::read_records::{Lookup, ReadRecords};
 use super::record_fields::key_fields;
-use super::standing::BoundingPolicy;
 use super::transaction::{CommitResult, Record, Transaction};
 use super::transactions::Transactions;
 use crate::bucket::Bucket;
 use crate::redis::digest_index;
-use crate::redis::record_codec::StoredKey;
+use crate::redis::record_codec::{StoredKey, new_version};
 use crate::redis::record_names::hex;
 use crate::redis::revocations::Revocation;
-use crate::{ChangeError, Key, KeyEvent, LastRotation};
-use domain::clock::Micros;
+use crate::{Change, ChangeError, Key, KeyEvent, KeyPatch, PolicyChange, PolicyScope};
+use domain::clock::{self, Micros};
+use domain::key::policy::Field;
 use domain::key::{KeyDigest, KeyId};
 use domain::quota::Quota;
 use redis_client::CommandError;
 
 /// Check of a new key.
 enum NewKeyCheck {
-    NotRecorded,
+    /// The records are as they were read, and the request of the change is not recorded.
+    AsPlanned,
     IdFree,
-    UserExists,
-    OrgActive,
-    /// The organization has the policy that was read.
-    SamePolicy,
     FewKeys(u32),
     /// With the microseconds until a key may be created again.
     Token(u64),
@@ -40,33 +37,21 @@ enum NewKeyCheck {
     Exchange(ChangeError),
 }
 
-/// The new secret of a key.
-#[derive(Clone, Copy)]
-pub(super) struct Rotation<'a> {
-    /// SHA-256 of the secret.
-    pub(super) digest: &'a KeyDigest,
-    pub(super) at: Micros,
-    /// Time until which the replaced secret stays valid; `at` for no overlap.
-    pub(super) previous_until: Micros,
-    pub(super) last: LastRotation,
-}
-
 /// Keys, over the transactions of one thread.
 #[derive(Clone, Copy)]
 pub(crate) struct Keys<'a>(pub(crate) &'a Transactions);
 
 impl Keys<'_> {
-    pub(super) async fn create(self, key: &Key, digest: &KeyDigest, origin: Origin<'_>) -> Result<u32, CommitError> {
-        let tag = Orgs(self.0).require_tag(key.org).await?;
-        let user = self.0.read_user(tag, key.user).await?.filter(|user| user.org == key.org && user.removed.is_none());
-        user.ok_or(ChangeError::NoUser(key.user))?;
-        if key.id.tag() != tag {
-            return Err(ChangeError::NoOrg(key.org).into());
-        }
-        let policy = self.bounding_policy(key).await?;
-        let token = CreationToken::find(self.0, tag, origin.person).await?;
+    /// Creates a key, as it was planned.
+    pub(super) async fn create(
+        self,
+        (key, digest): (&Key, &KeyDigest),
+        records: &ReadRecords<'_>,
+        origin: Origin<'_>,
+    ) -> Result<u32, CommitError> {
+        let token = CreationToken::find(self.0, key.id.tag(), origin.person).await?;
         DigestClaims(self.0).claim(digest, key.id, key.created).await?;
-        let created = self.write((key, digest), policy.as_ref(), token, origin).await;
+        let created = self.write((key, digest), token, records, origin).await;
         // After any other error the key may have been written, or the next attempt needs the claim again.
         if let Err(CommitError::Final(_)) = created {
             self.release_unused(digest, key.id, origin).await?;
@@ -77,27 +62,19 @@ impl Keys<'_> {
     async fn write(
         self,
         (key, digest): (&Key, &KeyDigest),
-        policy: Option<&BoundingPolicy>,
         token: Option<CreationToken>,
+        records: &ReadRecords<'_>,
         origin: Origin<'_>,
     ) -> Result<u32, CommitError> {
         let names = &self.0.shared.names;
-        let tag = key.id.tag();
         let quota = self.default_quota().in_force(key.quota);
         let full = Bucket::full(quota, key.created);
         let used = key.last_used.unwrap_or_default();
         let mut transaction = self.0.transaction();
-        origin.write_record(&mut transaction, names, || NewKeyCheck::NotRecorded);
-        let [owner, record] = transaction.records([names.user(tag, key.user), names.key(key.id)]);
+        origin.write_record(&mut transaction, names, || NewKeyCheck::AsPlanned);
+        records.require(&mut transaction, || NewKeyCheck::AsPlanned);
+        let record = transaction.record(names.key(key.id));
         transaction.check(Check::Absent(record), NewKeyCheck::IdFree);
-        transaction.check(Check::NoField(owner, "removed"), NewKeyCheck::UserExists);
-        if origin.person.is_some() || origin.exchange.is_some() {
-            let org = transaction.record(names.org(tag));
-            transaction.check(Check::Equal(org, "suspended", "0"), NewKeyCheck::OrgActive);
-        }
-        if let Some(policy) = policy {
-            policy.require(&mut transaction, names, NewKeyCheck::SamePolicy);
-        }
         token.into_iter().for_each(|token| self.take_room(&mut transaction, key, token));
         transaction.init_key(record, (full, quota), key.uses, used)?;
         transaction.hset(record, &key_fields(key, digest));
@@ -108,7 +85,7 @@ impl Keys<'_> {
         key_actors::add(&mut transaction, names, (key.id, KeyEvent::Created, key.created), origin.actor);
         match self.0.commit(transaction).await? {
             CommitResult::Written(replicas) => Ok(replicas),
-            CommitResult::Failed(NewKeyCheck::NotRecorded) => self.resolve_recorded(origin).await,
+            CommitResult::Failed(NewKeyCheck::AsPlanned) => self.resolve_recorded(origin).await,
             CommitResult::Failed(check) => self.explain_refusal(key, digest, check).await,
         }
     }
@@ -124,9 +101,7 @@ impl Keys<'_> {
     /// The result of a creation that was refused by a check; success when an earlier attempt has created the key.
     async fn explain_refusal(self, key: &Key, digest: &KeyDigest, check: NewKeyCheck) -> Result<u32, CommitError> {
         match check {
-            NewKeyCheck::NotRecorded | NewKeyCheck::SamePolicy => Err(CommitError::Conflict),
-            NewKeyCheck::UserExists => Err(ChangeError::NoUser(key.user).into()),
-            NewKeyCheck::OrgActive => Err(ChangeError::OrgSuspended(key.org).into()),
+            NewKeyCheck::AsPlanned => Err(CommitError::Conflict),
             NewKeyCheck::FewKeys(limit) => {
                 let pruned = KeyList(self.0).prune_user(key.id.tag(), key.user).await?;
                 Err(if pruned { CommitError::Conflict } else { ChangeError::TooManyKeys(limit).into() })
@@ -134,24 +109,11 @@ impl Keys<'_> {
             NewKeyCheck::Exchange(refused) => Err(refused.into()),
             NewKeyCheck::Token(wait_us) => Err(ChangeError::KeyCreationLimited { wait_us }.into()),
             NewKeyCheck::IdFree => match self.0.read_key(key.id).await? {
-                // Written by an earlier attempt whose reply was lost; this write is for replicas to confirm.
-                Some(same) if same.digest == *digest && same.key.created == key.created => {
-                    self.change(&same, Origin::default(), |_, _| ()).await
-                }
+                // Written by an earlier attempt whose reply was lost.
+                Some(same) if same.digest == *digest && same.key.created == key.created => self.confirm(&same).await,
                 _ => Err(ChangeError::Taken("id").into()),
             },
         }
-    }
-
-    /// The policy within which a new key is created; none of a session quota key.
-    async fn bounding_policy(self, key: &Key) -> Result<Option<BoundingPolicy>, CommitError> {
-        if key.session_quota_key {
-            return Ok(None);
-        }
-        let bounding = BoundingPolicy::read(self.0, key.id.tag()).await?;
-        let expires = key.policy.as_deref().and_then(|policy| policy.expires);
-        bounding.policy.check_new_key(expires, key.created).map_err(ChangeError::from)?;
-        Ok(Some(bounding))
     }
 
     /// The result of a change whose request was recorded meanwhile.
@@ -169,58 +131,106 @@ impl Keys<'_> {
         DigestClaims(self.0).release(digest, key).await
     }
 
-    pub(super) async fn revoke(self, id: KeyId, at: Micros, origin: Origin<'_>) -> Result<u32, CommitError> {
-        let stored = self.0.read_key(id).await?.ok_or(ChangeError::NoKey(id))?;
-        // The first revocation stands, with its actor; the write is repeated all the same, for replicas to confirm.
+    /// Changes quota and policy of a key or revokes it, as it was planned.
+    pub(super) async fn update(
+        self,
+        next: &Key,
+        change: &Change,
+        records: &ReadRecords<'_>,
+        origin: Origin<'_>,
+    ) -> Result<u32, CommitError> {
+        match change {
+            Change::UpdateKey { patch, .. } => self.patch(next, patch, records, origin).await,
+            _ => self.revoke(next, records, origin).await,
+        }
+    }
+
+    /// The first revocation stands, with its actor; the write is repeated all the same, for replicas to confirm.
+    async fn revoke(self, next: &Key, records: &ReadRecords<'_>, origin: Origin<'_>) -> Result<u32, CommitError> {
+        let stored = records.stored_key(next.id)?;
         let actor = origin.actor.filter(|_| stored.key.revoked.is_none());
-        let at = stored.key.revoked.unwrap_or(at);
-        let write = |transaction: &mut Transaction<_>, record| {
+        let at = next.revoked.unwrap_or_default();
+        let write = |transaction: &mut Transaction<_>, _| {
             transaction.allow_oom();
-            transaction.hset_field(record, "revoked", &at.0.to_string());
             KeyList(self.0).add_revoked(transaction, &stored.key, at);
-            key_actors::add(transaction, &self.0.shared.names, (id, KeyEvent::Revoked, at), actor);
+            key_actors::add(transaction, &self.0.shared.names, (next.id, KeyEvent::Revoked, at), actor);
         };
-        let replicas = self.change(&stored, origin, write).await?;
-        self.0.shared.revocations.add(Revocation::Key { key: id, at });
+        let replicas = self.replace((next, &stored.digest), records, origin, write).await?;
+        self.0.shared.revocations.add(Revocation::Key { key: next.id, at });
         Ok(replicas)
     }
 
+    /// Gives a key a new digest, as it was planned.
     pub(super) async fn rotate(
         self,
-        id: KeyId,
-        rotation: Rotation<'_>,
+        next: &Key,
+        digest: &KeyDigest,
+        records: &ReadRecords<'_>,
         origin: Origin<'_>,
     ) -> Result<u32, CommitError> {
-        let Rotation { digest, at, previous_until, last } = rotation;
-        let stored = self.require_active(id).await?;
-        if stored.key.session_quota_key {
-            return Err(ChangeError::NoKey(id).into());
-        }
-        // Rotated by an earlier attempt whose reply was lost; this write is for replicas to confirm.
-        if stored.digest == *digest && stored.key.rotated == Some(at) {
-            return self.change(&stored, Origin::default(), |_, _| ()).await;
-        }
-        // The write requires the version that was read here, so that another rotation begins this anew.
-        last.check(id, stored.key.rotated)?;
-        let token = CreationToken::find(self.0, id.tag(), origin.person).await?;
-        DigestClaims(self.0).claim(digest, id, at).await?;
-        let fields = [
-            ("digest", hex(digest.as_bytes())),
-            ("previous", hex(stored.digest.as_bytes())),
-            ("rotated", at.0.to_string()),
-            ("previous_until", previous_until.0.to_string()),
-            ("rotations", (stored.rotations + 1).to_string()),
-        ];
+        let stored = records.stored_key(next.id)?;
+        let at = next.rotated.unwrap_or_default();
+        let token = CreationToken::find(self.0, next.id.tag(), origin.person).await?;
+        DigestClaims(self.0).claim(digest, next.id, at).await?;
         let write = |transaction: &mut Transaction<CommitError>, record| {
-            transaction.hset(record, &fields);
-            key_actors::add(transaction, &self.0.shared.names, (id, KeyEvent::Rotated, at), origin.actor);
+            transaction.hset_field(record, "previous", &hex(stored.digest.as_bytes()));
+            transaction.hset_field(record, "rotations", &(stored.rotations + 1).to_string());
+            key_actors::add(transaction, &self.0.shared.names, (next.id, KeyEvent::Rotated, at), origin.actor);
             if let Some(token) = token {
                 let limited = ChangeError::KeyCreationLimited { wait_us: token.wait_us };
                 token.take(transaction, limited.into());
             }
         };
-        let rotated = self.change(&stored, origin, write).await;
-        self.settle_rotation(rotated, digest, id, origin).await
+        let rotated = self.replace((next, digest), records, origin, write).await;
+        self.settle_rotation(rotated, digest, next.id, origin).await
+    }
+
+    /// Confirms the rotation that an earlier attempt made whose reply was lost; none when it made none.
+    pub(super) async fn confirm_rotation(
+        self,
+        id: KeyId,
+        (digest, at): (&KeyDigest, Micros),
+        records: &mut ReadRecords<'_>,
+    ) -> Result<Option<u32>, CommitError> {
+        records.read(Lookup::Key(id)).await?;
+        match records.stored_key(id) {
+            Ok(stored) if stored.digest == *digest && stored.key.rotated == Some(at) => {
+                self.confirm(stored).await.map(Some)
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// Writes quota and policy of a key. A use does not change the version of its record, so that the time of the last
+    /// one is a check of its own.
+    async fn patch(
+        self,
+        next: &Key,
+        patch: &KeyPatch,
+        records: &ReadRecords<'_>,
+        origin: Origin<'_>,
+    ) -> Result<u32, CommitError> {
+        let stored = records.stored_key(next.id)?;
+        let default = self.default_quota();
+        let age = clock::now().since(self.0.shared.defaults.load().quota_since);
+        let write = |transaction: &mut Transaction<CommitError>, record| {
+            transaction.allow_oom();
+            if patch.quota != Field::Keep {
+                let [before, after] = [stored.key.quota, next.quota].map(|quota| default.in_force(quota));
+                transaction.convert_quota(record, before, after, age);
+            }
+            let Some(PolicyChange { patch, allowed }) = &patch.policy else { return };
+            if let PolicyScope::Unused(since) = allowed {
+                transaction.check(Check::UnusedSince(record, *since), ChangeError::InUse(next.id).into());
+                if let Field::Set(disabled) = patch.disabled {
+                    transaction.check(Check::Near(record, disabled.at), ChangeError::clock_differs().into());
+                }
+            }
+            if let Field::Set(_) = patch.disabled {
+                transaction.hset_field(record, "disablings", &(stored.disablings + 1).to_string());
+            }
+        };
+        self.replace((next, &stored.digest), records, origin, write).await
     }
 
     /// The result of a rotation. Refused ones leave no claim of a digest behind.
@@ -242,32 +252,34 @@ impl Keys<'_> {
         rotated
     }
 
-    /// Changes a key, if its record still has the version that was read.
-    pub(super) async fn change(
+    /// Replaces the record of a key, and writes what belongs to it.
+    async fn replace(
         self,
-        stored: &StoredKey,
+        (next, digest): (&Key, &KeyDigest),
+        records: &ReadRecords<'_>,
         origin: Origin<'_>,
         write: impl FnOnce(&mut Transaction<CommitError>, Record),
     ) -> Result<u32, CommitError> {
-        let StoredKey { key, live, .. } = stored;
-        origin.check_etag(|| key.etag(), &live.version)?;
+        let stored = records.stored_key(next.id)?;
+        origin.check_etag(|| stored.key.etag(), &stored.live.version)?;
         let names = &self.0.shared.names;
         let mut transaction = self.0.transaction();
         origin.write_record(&mut transaction, names, || CommitError::Conflict);
-        let record = transaction.record(names.key(key.id));
-        transaction.check(Check::Version(record, &live.version), CommitError::Conflict);
+        records.require(&mut transaction, || CommitError::Conflict);
+        let record = transaction.record(names.key(next.id));
+        let before = key_fields(&stored.key, &stored.digest);
+        transaction.replace_fields(record, &before, &key_fields(next, digest));
         write(&mut transaction, record);
         transaction.replace_version(record, &origin.next_version()?);
         self.0.commit(transaction).await?.into_replicas()
     }
 
-    /// A key that is not revoked.
-    pub(super) async fn require_active(self, id: KeyId) -> Result<StoredKey, CommitError> {
-        let stored = self.0.read_key(id).await?.ok_or(ChangeError::NoKey(id))?;
-        if stored.key.revoked.is_some() {
-            return Err(ChangeError::Revoked(id).into());
-        }
-        Ok(stored)
+    /// Confirms what an earlier attempt wrote, by a write for replicas to confirm.
+    async fn confirm(self, stored: &StoredKey) -> Result<u32, CommitError> {
+        let (mut transaction, record) = self.0.transaction_on(self.0.shared.names.key(stored.key.id));
+        transaction.check(Check::Version(record, &stored.live.version), CommitError::Conflict);
+        transaction.replace_version(record, &new_version()?);
+        self.0.commit(transaction).await?.into_replicas()
     }
 
     /// The quota of keys without one of their own.

@@ -12,8 +12,8 @@
 //! before it:
 //!
 //! ```text
-//! change > token_grants > management_tokens; key_updates > keys > key_list, federation, key_actors, digest_claims,
-//!        > standings > users > user_index > orgs > origin > standing > idempotency > transactions > transaction;
+//! change > token_grants > management_tokens; keys > key_list, federation, key_actors, digest_claims,
+//!        > users > user_index > orgs > origin > read_records > idempotency > transactions > transaction;
 //!        sessions > session_index; tickets; revocation_log
 //! ```
 
@@ -21,19 +21,16 @@ mod change;
 mod change_steps;
 mod orgs;
 mod user_index;
-mod user_writes;
 mod users;
 mod creation_token;
 mod digest_claims;
 mod key_list;
 mod federation;
 mod key_actors;
-mod standing;
-mod standings;
+mod read_records;
 mod origin;
 mod idempotency;
 mod keys;
-mod key_updates;
 mod session_index;
 mod sessions;
 mod management_tokens;

@@ -10,14 +10,15 @@ use super::check::Check;
 use super::commit_error::CommitError;
 use super::idempotency::IdempotencyRecords;
 use super::origin::Origin;
+use super::read_records::ReadRecords;
 use super::record_fields::org_fields;
 use super::transaction::CommitResult;
 use super::transactions::{Transactions, parse_id, read_each};
 use crate::redis::format;
-use crate::{ChangeError, LOOK_TAKEN, Org, OrgPatch, OrgPolicy};
+use crate::redis::record_codec::StoredOrg;
+use crate::{Change, ChangeError, LOOK_TAKEN, Org, OrgPatch};
 use domain::identity::OrgId;
 use domain::key::OrgTag;
-use domain::key::policy::Field;
 use domain::names::{LOOK_VERSION, looks as looks_of};
 use domain::page::Page;
 use redis_client::CommandError;
@@ -125,39 +126,25 @@ impl Orgs<'_> {
         Ok(())
     }
 
-    /// Changes an organization. The record of an empty policy has no field for it.
-    pub(super) async fn update(self, org: OrgId, patch: &OrgPatch, origin: Origin<'_>) -> Result<u32, CommitError> {
-        let tag = self.require_tag(org).await?;
-        let name = self.0.shared.names.org(tag);
-        let stored = self.0.read_fields(&name).await?.map(|fields| fields.org()).transpose()?;
-        let stored = stored.ok_or(ChangeError::NoOrg(org))?;
-        origin.check_etag(|| stored.org.etag(), &stored.version)?;
+    /// Changes an organization, as it was planned. Suspensions and lower limits are among the changes, and all of them
+    /// rewrite a field: they are made also while the memory is full.
+    pub(super) async fn update(
+        self,
+        next: &Org,
+        change: &Change,
+        records: &ReadRecords<'_>,
+        origin: Origin<'_>,
+    ) -> Result<u32, CommitError> {
+        let StoredOrg { org, version, suspensions } = records.stored_org(next.id)?;
+        origin.check_etag(|| org.etag(), version)?;
         let mut transaction = self.0.transaction();
-        origin.write_record(&mut transaction, &self.0.shared.names, || CommitError::Conflict);
-        let record = transaction.record(name);
-        // Suspensions and lower limits are among them, and all of them rewrite a field.
         transaction.allow_oom();
-        transaction.check(Check::Equal(record, "id", &org.to_string()), ChangeError::NoOrg(org).into());
-        // A policy is checked as a whole, so it is made of the one that was read.
-        let policy = (!patch.policy.is_empty()).then(|| patch.policy.apply_to(stored.org.policy)).transpose();
-        let policy = policy.map_err(ChangeError::from)?;
-        if origin.etag.is_some() || policy.is_some() || patch.suspended == Some(true) {
-            transaction.check(Check::Version(record, &stored.version), CommitError::Conflict);
-        }
-        if let Some(suspended) = patch.suspended {
-            transaction.hset_field(record, "suspended", &u8::from(suspended).to_string());
-            let suspensions = stored.suspensions + u64::from(suspended);
-            transaction.hset_field(record, "suspensions", &suspensions.to_string());
-        }
-        match patch.concurrent {
-            Field::Keep => {}
-            Field::Clear => transaction.hdel(record, &["concurrent"]),
-            Field::Set(concurrent) => transaction.hset_field(record, "concurrent", &concurrent.to_string()),
-        }
-        match policy.map(OrgPolicy::to_record) {
-            None => {}
-            Some(None) => transaction.hdel(record, &["policy"]),
-            Some(Some(json)) => transaction.hset_field(record, "policy", &json),
+        origin.write_record(&mut transaction, &self.0.shared.names, || CommitError::Conflict);
+        records.require(&mut transaction, || CommitError::Conflict);
+        let record = transaction.record(self.0.shared.names.org(org.tag));
+        transaction.replace_fields(record, &org_fields(org), &org_fields(next));
+        if let Change::UpdateOrg { patch: OrgPatch { suspended: Some(true), .. }, .. } = change {
+            transaction.hset_field(record, "suspensions", &(suspensions + 1).to_string());
         }
         transaction.replace_version(record, &origin.next_version()?);
         self.0.commit(transaction).await?.into_replicas()

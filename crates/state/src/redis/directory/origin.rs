@@ -2,7 +2,7 @@
 
 use super::check::Check;
 use super::idempotency::Once;
-use super::standing::Standing;
+use super::read_records::ReadRecords;
 use super::transaction::Transaction;
 use crate::redis::record_codec::{Version, new_version};
 use crate::redis::record_names::RecordNames;
@@ -27,8 +27,9 @@ pub(super) struct Grant {
 pub(super) struct Origin<'a> {
     /// The person whose bounds hold; none of the operator.
     pub(super) person: Option<UserId>,
-    /// The standing of the person, or of the service of an exchange, which the transaction requires.
-    pub(super) standing: Option<&'a Standing>,
+    /// The records of the person, or of the service of an exchange, by whose rights it is made: the transaction requires
+    /// them as they were read.
+    pub(super) standing: Option<&'a ReadRecords<'a>>,
     /// The actor to record; none when it is not known.
     pub(super) actor: Option<&'a ActorName>,
     /// The exchange for which a key is created; none of others.
@@ -98,7 +99,7 @@ impl Origin<'_> {
             transaction.check(Check::Equal(record, GRANT_FIELD, LIVE_GRANT), failure());
         }
         if let Some(standing) = self.standing {
-            standing.require(transaction, names, failure);
+            standing.require(transaction, failure);
         }
     }
 }

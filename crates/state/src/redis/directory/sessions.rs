@@ -15,13 +15,14 @@ use tokio::time::{Instant, timeout_at};
 
 use super::check::Check;
 use super::commit_error::CommitError;
+use super::read_records::ReadRecords;
 use super::record_fields::session_fields;
 use super::session_index::SessionIndex;
 use super::transaction::CommitResult;
 use super::transactions::{Transactions, read_each};
 use crate::redis::record_codec::ended_membership;
 use crate::redis::revocations::Revocation;
-use crate::{ChangeError, Session, Unavailable};
+use crate::{Change, ChangeError, Session, Unavailable};
 use domain::clock::Micros;
 use domain::identity::{OrgId, PersonId, SessionId};
 use domain::session::TokenDigest;
@@ -65,37 +66,39 @@ impl Sessions<'_> {
         Err(ChangeError::Taken("digest").into())
     }
 
-    pub(super) async fn choose_org(self, session: SessionId, org: OrgId) -> Result<u32, CommitError> {
-        let digest = SessionIndex(self.0).find_digest(session).await?.ok_or(ChangeError::NoSession(session))?;
-        let stored = self.read(&digest).await?.ok_or(ChangeError::NoSession(session))?;
-        if !stored.memberships.iter().any(|membership| membership.org == org) {
-            return Err(ChangeError::NoOrg(org).into());
+    /// Chooses another organization, or ends a membership that is not the last one, as it was planned.
+    pub(super) async fn update(
+        self,
+        next: &Session,
+        change: &Change,
+        records: &ReadRecords<'_>,
+    ) -> Result<u32, CommitError> {
+        let digest = records.digest_of(next.id)?;
+        match change {
+            Change::EndMembership { org, .. } => self.end_membership(next.id, *org, digest).await,
+            _ => self.choose_org(next.id, next.chosen, digest).await,
         }
-        let (mut transaction, record) = self.0.transaction_on(self.0.shared.names.session(&digest));
-        transaction.check(Check::Equal(record, "id", &session.to_string()), ChangeError::NoSession(session));
+    }
+
+    async fn choose_org(self, id: SessionId, org: OrgId, digest: &TokenDigest) -> Result<u32, CommitError> {
+        let (mut transaction, record) = self.0.transaction_on(self.0.shared.names.session(digest));
+        transaction.check(Check::Equal(record, "id", &id.to_string()), ChangeError::NoSession(id));
         transaction.check(Check::NoField(record, &ended_membership(org)), ChangeError::NoOrg(org));
         transaction.hset_field(record, "chosen", &org.to_string());
         self.0.commit(transaction).await?.into_replicas()
     }
 
-    /// Ends the membership of a session in an organization, and the session with the last one.
-    pub(super) async fn end_membership(self, session: SessionId, org: OrgId) -> Result<u32, CommitError> {
+    async fn end_membership(self, id: SessionId, org: OrgId, digest: &TokenDigest) -> Result<u32, CommitError> {
         let wanted = self.0.shared.settings.durability.replicas;
-        let Some(digest) = SessionIndex(self.0).find_digest(session).await? else { return Ok(wanted) };
-        let Some(mut stored) = self.read(&digest).await? else { return Ok(wanted) };
-        stored.end_membership(org);
-        if stored.memberships.is_empty() {
-            return self.end(session).await;
-        }
-        let (mut transaction, record) = self.0.transaction_on(self.0.shared.names.session(&digest));
+        let (mut transaction, record) = self.0.transaction_on(self.0.shared.names.session(digest));
         transaction.allow_oom();
         // Not written to a session that has ended meanwhile: that would make a record without an end.
-        transaction.check(Check::Equal(record, "id", &session.to_string()), ());
+        transaction.check(Check::Equal(record, "id", &id.to_string()), ());
         transaction.hset_field(record, &ended_membership(org), "1");
         let CommitResult::Written(replicas) = self.0.commit(transaction).await? else { return Ok(wanted) };
-        self.0.shared.revocations.add(Revocation::Membership(digest, org));
+        self.0.shared.revocations.add(Revocation::Membership(*digest, org));
         if replicas >= wanted {
-            SessionIndex(self.0).remove_membership(session, org).await?;
+            SessionIndex(self.0).remove_membership(id, org).await?;
         }
         Ok(replicas)
     }

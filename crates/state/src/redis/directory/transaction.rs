@@ -108,6 +108,19 @@ impl<F> Transaction<F> {
         self.writes.push(serde_json::Value::Array(write));
     }
 
+    /// Sets the fields of a hash that differ from those of before, and removes those that are gone.
+    pub(crate) fn replace_fields(&mut self, record: Record, before: &[(&str, String)], after: &[(&str, String)]) {
+        let changed: Vec<_> = after.iter().filter(|field| !before.contains(field)).cloned().collect();
+        if !changed.is_empty() {
+            self.hset(record, &changed);
+        }
+        let is_gone = |name: &&str| after.iter().all(|(other, _)| other != name);
+        let gone: Vec<&str> = before.iter().map(|(name, _)| *name).filter(is_gone).collect();
+        if !gone.is_empty() {
+            self.hdel(record, &gone);
+        }
+    }
+
     /// Appends a value to a list.
     pub(crate) fn rpush(&mut self, record: Record, value: &str) {
         self.write(("rpush", record, value));

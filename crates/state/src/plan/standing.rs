@@ -6,8 +6,9 @@
 //! - A suspended organization creates nothing.
 //! - The key of an exchange is made only while its service is active, in an organization that is not suspended.
 
-use super::change::Target;
-use super::{Change, ChangeError, Org, User};
+use super::Records;
+use crate::change::Target;
+use crate::{Change, ChangeError, FederationRule, Key, Org, User};
 use domain::identity::{OrgId, UserId};
 use domain::key::KeyId;
 use domain::key::policy::Field;
@@ -17,7 +18,7 @@ pub const ADMIN: &str = "org:admin";
 
 /// Subject of a change by a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Subject {
+pub(crate) enum Subject {
     /// A key of this user.
     KeyOf(UserId),
     /// A key that exists, of a user who is to be looked up.
@@ -50,7 +51,7 @@ impl Change {
     }
 
     /// The key or the user that is changed or created; none of other changes.
-    pub(super) fn subject(&self) -> Option<Subject> {
+    pub(crate) fn subject(&self) -> Option<Subject> {
         match (self.as_made(), self.target()) {
             (Self::CreateKey { key, .. }, _) => Some(Subject::KeyOf(key.user)),
             (_, Some(Target::Key(key))) => Some(Subject::Key(key)),
@@ -60,17 +61,53 @@ impl Change {
     }
 
     /// Returns whether the person suspends their own account with it.
-    pub(super) fn suspends(&self, person: UserId) -> bool {
+    fn suspends(&self, person: UserId) -> bool {
         matches!(self.as_made(), Self::UpdateUser { user, patch, .. }
             if *user == person && matches!(patch.suspended, Field::Set(_)))
     }
+}
+
+/// Requires that a person may make a change of a key or a user. A key that is missing is left to the change.
+///
+/// # Errors
+/// [`ChangeError::NotAllowed`], [`ChangeError::OrgSuspended`], [`ChangeError::LastAdmin`].
+pub(crate) fn require_person<R: Records>(person: UserId, change: &Change, records: &R) -> Result<(), R::Error> {
+    let (org, owner) = match (change.subject(), change.as_made()) {
+        (Some(Subject::User(org, _)), _) => (org, None),
+        (Some(Subject::KeyOf(owner)), Change::CreateKey { key, .. }) => (key.org, Some(owner)),
+        (Some(Subject::Key(key)), _) => match records.key(key)? {
+            Some(Key { org, user, .. }) => (org, Some(user)),
+            None => return Ok(()),
+        },
+        _ => return Ok(()),
+    };
+    let org = records.org(org)?.ok_or(ChangeError::NoOrg(org))?;
+    let user = records.user(org.id, person)?;
+    check_person(person, user.as_ref(), &org, owner, change)?;
+    let is_last = change.suspends(person)
+        && user.is_some_and(|user| user.is_active_admin())
+        && !records.has_other_admin(org.id, person)?;
+    if is_last { Err(ChangeError::LastAdmin(person).into()) } else { Ok(()) }
+}
+
+/// Requires that the service of a rule may get the key of an exchange.
+///
+/// # Errors
+/// [`ChangeError::OrgSuspended`], [`ChangeError::NotAllowed`].
+pub(crate) fn require_service<R: Records>(rule: &FederationRule, records: &R) -> Result<(), R::Error> {
+    let org = records.org(rule.org)?.ok_or(ChangeError::NoOrg(rule.org))?;
+    if org.suspended {
+        return Err(ChangeError::OrgSuspended(org.id).into());
+    }
+    let user = records.user(org.id, rule.user)?;
+    Ok(check_service(rule.user, user.as_ref(), &org)?)
 }
 
 /// Checks that a person may make a change of the keys of `owner`, or, without one, of users.
 ///
 /// # Errors
 /// [`ChangeError::NotAllowed`], [`ChangeError::OrgSuspended`].
-pub(super) fn check_person(
+fn check_person(
     person: UserId,
     found: Option<&User>,
     org: &Org,
@@ -90,7 +127,7 @@ pub(super) fn check_person(
 ///
 /// # Errors
 /// [`ChangeError::NotAllowed`].
-pub(super) fn check_service(service: UserId, found: Option<&User>, org: &Org) -> Result<(), ChangeError> {
+fn check_service(service: UserId, found: Option<&User>, org: &Org) -> Result<(), ChangeError> {
     let may = |user: &User| user.org == org.id && user.is_active() && !org.suspended;
     if found.is_some_and(may) { Ok(()) } else { Err(ChangeError::NotAllowed(service)) }
 }
