@@ -49,6 +49,7 @@ if [ "$(id -u)" -eq 0 ]; then
     chmod 0711 "$work"
     mknod -m 0666 "$root/dev/urandom" c 1 9
     mknod -m 0666 "$root/dev/random" c 1 8
+    mknod -m 0666 "$root/dev/null" c 1 3
     inside="chroot --userspec=10001:10001 $root"
 else
     # shellcheck disable=SC2016 # expanded by the inner shell

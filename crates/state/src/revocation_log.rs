@@ -10,11 +10,11 @@ use std::collections::VecDeque;
 use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::watch;
 
-use super::Validity;
 use domain::clock::Micros;
 use domain::identity::{OrgId, SessionId, UserId};
 use domain::key::policy::KeyPolicy;
 use domain::key::{KeyDigest, KeyId};
+use domain::quota::EXACT;
 
 /// Entries to keep. A reader that falls behind by more has not run for minutes, and has every exchange checked instead.
 const CAPACITY: usize = 10_000;
@@ -41,7 +41,7 @@ pub enum RevocationEntry {
         key: KeyId,
         /// True when the key is disabled.
         disabled: bool,
-        /// Time from which the key is refused; [`super::Validity::FOREVER`] without one.
+        /// Time from which the key is refused; [`Self::FOREVER`] without one.
         expires: Micros,
     },
     /// The user was removed from the organization, or suspended there.
@@ -62,13 +62,15 @@ pub enum RevocationEntry {
 }
 
 impl RevocationEntry {
+    /// End of a validity without an end. Later than any time that a clock shows, and exact in a double.
+    pub const FOREVER: Micros = Micros(EXACT);
     /// End of a secret that was replaced without an overlap: it is over by any clock.
     pub const ENDED: Micros = Micros(0);
 
     /// The entry for a key that has this policy since a moment ago.
     pub(crate) fn of_policy(key: KeyId, policy: Option<&KeyPolicy>) -> Self {
         let disabled = policy.is_some_and(|policy| policy.disabled.is_some());
-        let expires = policy.and_then(|policy| policy.expires).unwrap_or(Validity::FOREVER);
+        let expires = policy.and_then(|policy| policy.expires).unwrap_or(Self::FOREVER);
         Self::Policy { key, disabled, expires }
     }
 }

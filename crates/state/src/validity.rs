@@ -4,7 +4,6 @@ use super::{RevocationEntry, Session, session_quota_digest};
 use domain::clock::Micros;
 use domain::identity::{Principal, SessionId};
 use domain::key::KeyDigest;
-use domain::quota::EXACT;
 
 /// Credential of an admitted request, and the time until which it is valid.
 ///
@@ -62,8 +61,8 @@ pub enum CredentialStatus {
 }
 
 impl Validity {
-    /// End of a validity without an end. Later than any time that a clock shows, and exact in a double.
-    pub const FOREVER: Micros = Micros(EXACT);
+    /// End of a validity without an end.
+    pub const FOREVER: Micros = RevocationEntry::FOREVER;
 
     /// Validity of a secret of a key, or of a session quota key.
     pub fn new(digest: KeyDigest, until: Micros) -> Self {

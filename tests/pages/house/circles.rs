@@ -22,19 +22,7 @@ const CIRCLES: &[(&str, &str)] = &[
         "decision embedded/cached_principals embedded/entitlements embedded/key_record embedded/key_slots \
          embedded/key_state embedded/key_terms embedded/stored_key embedded/successor",
     ),
-    (
-        "crates/state/src/embedded",
-        "changes directory federation key_policies load load_keys org_rows preconditions services \
-         session_rows standing",
-    ),
     ("crates/state/src", "import redis/directory/digest_claims redis/identity redis/import/confirm redis/import/mod"),
-    ("crates/state/src/redis/decide", "cached_refusal key_cache"),
-    ("crates/state/src/redis/decide", "call_outcome pending_reports"),
-    ("crates/state/src/redis/directory", "check transaction"),
-    ("crates/state/src/redis/directory", "federation key_list"),
-    ("crates/state/src/redis/directory", "idempotency orgs origin"),
-    ("crates/state/src/redis/slots", "lease permit sign_of_life slot_leases slot_report"),
-    ("crates/state/src", "revocation_log validity"),
     ("src/cli/apply", "org_policy_step plan policy_step rule_step user_step"),
     ("src/cli/convert", "apisix kong source unkey"),
     ("src/cli/convert", "field key_text report"),

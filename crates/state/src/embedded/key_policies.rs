@@ -2,7 +2,6 @@
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
-use super::directory::Directory;
 use super::sql::{execute, for_each_row, text};
 use crate::ChangeError;
 use domain::key::KeyId;
@@ -21,12 +20,10 @@ pub(super) fn create_table(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(TABLE)
 }
 
-/// Reads all policies into a directory that has the keys.
-pub(super) fn load(connection: &Connection, directory: &Directory) -> rusqlite::Result<()> {
+/// Reads the policies of all keys.
+pub(super) fn for_each(connection: &Connection, mut take: impl FnMut(KeyId, KeyPolicy)) -> rusqlite::Result<()> {
     for_each_row(connection, "SELECT key, policy FROM key_policies", |row| {
-        let key = text(row, "key")?;
-        let policy = parse(&row.get::<_, String>("policy")?)?;
-        directory.set_policy(key, Some(Box::new(policy)));
+        take(text(row, "key")?, parse(&row.get::<_, String>("policy")?)?);
         Ok(())
     })
 }

@@ -29,7 +29,7 @@ pub(super) fn load(path: &Path, connection: &Connection, defaults: Defaults) -> 
     let users = format!("SELECT {USER_COLUMNS} FROM users ORDER BY rowid");
     for_each_row(connection, &users, |row| user(row).map(|user| directory.add_user(user)))?;
     load_keys::load(path, connection, &directory)?;
-    key_policies::load(connection, &directory)?;
+    key_policies::for_each(connection, |key, policy| directory.set_policy(key, Some(Box::new(policy))))?;
     for_each_row(connection, "SELECT digest, key FROM replaced", |row| {
         let digest = KeyDigest::from_bytes(row.get("digest")?);
         text(row, "key").map(|key| directory.add_replaced_digest(digest, key))

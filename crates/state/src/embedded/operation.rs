@@ -27,6 +27,7 @@ impl Request {
 pub(super) type Reply = Result<Option<Vec<u8>>, ChangeError>;
 
 /// The effect of an operation that was written.
+#[allow(clippy::large_enum_variant, reason = "nearly every one is a change; a box would only add an allocation")]
 pub(super) enum Written {
     /// A change, as it was planned.
     Change(Planned),

@@ -1,12 +1,10 @@
 //! Rows of web sessions in the state file.
 
-use rusqlite::{Connection, Row, Transaction, params};
+use rusqlite::{Connection, Row, params};
 
 use super::sessions::{SessionUpdates, Sessions};
 use super::sql::{classify_error, execute, exists, for_each_row, integer, invalid, text, time};
-use super::{preconditions, tickets};
 use crate::{ChangeError, Session};
-use domain::clock::Micros;
 use domain::identity::SessionId;
 use domain::session::TokenDigest;
 
@@ -60,16 +58,8 @@ pub(super) fn load(connection: &Connection, sessions: &Sessions) -> rusqlite::Re
     })
 }
 
-/// Writes back uses and expiries of sessions and removes expired tickets and idempotency records, in one transaction.
-pub(super) fn write_back(connection: &mut Connection, updates: &SessionUpdates, now: Micros) -> rusqlite::Result<()> {
-    let transaction = connection.transaction()?;
-    write_updates(&transaction, updates)?;
-    tickets::remove_expired(&transaction, now)?;
-    preconditions::remove_expired_in_background(&transaction, now)?;
-    transaction.commit()
-}
-
-fn write_updates(transaction: &Transaction<'_>, updates: &SessionUpdates) -> rusqlite::Result<()> {
+/// Writes back uses and expiries.
+pub(super) fn write_updates(transaction: &Connection, updates: &SessionUpdates) -> rusqlite::Result<()> {
     let mut update = transaction.prepare_cached("UPDATE sessions SET seen = ?2 WHERE digest = ?1")?;
     for (digest, seen) in &updates.seen {
         update.execute(params![digest.as_bytes(), integer(seen.0)])?;

@@ -2,14 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use domain::clock;
+use domain::clock::{self, Micros};
 use domain::key::KeyId;
+use rusqlite::Connection;
 
 use super::checkpoint::{Checkpoint, Round};
 use super::file_reserve::Demand;
+use super::sessions::SessionUpdates;
 use super::usage_blocks::CountedUpTo;
 use super::writer::{SESSION_INTERVAL, WriterThread};
-use super::{checkpoint, federation, retired, session_rows, usage_blocks};
+use super::{checkpoint, federation, preconditions, retired, session_rows, tickets, usage_blocks};
 
 /// Longest time between a use reading the clock and its key being marked dirty. No thread is suspended between
 /// the two for longer than this on a machine that still serves.
@@ -91,12 +93,12 @@ impl WriterThread {
         Round::Failed
     }
 
-    /// Writes back uses and expiries of sessions, and removes expired tickets.
+    /// Writes back uses and expiries of sessions, and removes what has expired.
     pub(super) fn write_sessions(&mut self) {
         let sessions = &self.directory.sessions;
         let now = clock::now();
         let updates = sessions.collect_updates(now);
-        match session_rows::write_back(&mut self.connection, &updates, now) {
+        match write_sessions(&mut self.connection, &updates, now) {
             Ok(()) => sessions.mark_written(&updates, now),
             Err(error) => drop(self.fail_round(&error)),
         }
@@ -133,4 +135,13 @@ impl WriterThread {
             while self.write_back() == Round::More {}
         }
     }
+}
+
+/// Writes back uses and expiries of sessions and removes expired tickets and idempotency records, in one transaction.
+fn write_sessions(connection: &mut Connection, updates: &SessionUpdates, now: Micros) -> rusqlite::Result<()> {
+    let transaction = connection.transaction()?;
+    session_rows::write_updates(&transaction, updates)?;
+    tickets::remove_expired(&transaction, now)?;
+    preconditions::remove_expired_in_background(&transaction, now)?;
+    transaction.commit()
 }

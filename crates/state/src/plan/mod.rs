@@ -125,7 +125,7 @@ fn patched_org(org: Org, patch: &OrgPatch) -> Result<Org, ChangeError> {
 
 fn patched_user<R: Records>(records: &R, org: OrgId, user: UserId, patch: &UserPatch) -> Result<User, R::Error> {
     let mut user = require_user(records, org, user)?;
-    // What the operator has suspended the operator alone resumes.
+    // A user whom the operator has suspended the operator alone resumes.
     if patch.suspended == Field::Clear && user.suspended_by_operator && !patch.by_operator {
         return Err(ChangeError::SuspendedByOperator(user.id).into());
     }

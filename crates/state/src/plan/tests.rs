@@ -106,7 +106,10 @@ fn fields_of_an_organization_that_a_patch_does_not_name_stay() {
     let patch = OrgPatch { suspended: Some(true), policy, ..OrgPatch::default() };
     let Ok(Planned::Org(after)) = plan(&change(patch), &records) else { panic!() };
     let max_expiry = Some(DAY);
-    assert_eq!(after, Org { suspended: true, policy: OrgPolicy { max_expiry, ..OrgPolicy::default() }, ..records.org() });
+    assert_eq!(
+        after,
+        Org { suspended: true, policy: OrgPolicy { max_expiry, ..OrgPolicy::default() }, ..records.org() }
+    );
     let records = Directory { orgs: vec![after.clone()], ..records.clone() };
     let change = |patch| Change::UpdateOrg { org: records.org().id, patch };
     let Ok(Planned::Org(same)) = plan(&change(OrgPatch::default()), &records) else { panic!() };
@@ -297,8 +300,8 @@ fn quota_and_policy_of_a_key_are_changed_together_or_not_at_all() {
 #[test]
 fn key_that_was_created_since_is_not_unused() {
     let records = Directory::new();
-    let disabled = Field::Set(Disabled { at: NOW, by: DisabledBy::Unused });
     let sweep = |since| {
+        let disabled = Field::Set(Disabled { at: NOW, by: DisabledBy::Unused });
         let patch = PolicyPatch { disabled, ..PolicyPatch::default() };
         Change::UpdateKey { key: records.key().id, patch: policy(patch, PolicyScope::Unused(since)) }
     };

@@ -2,23 +2,11 @@
 
 use std::sync::atomic::Ordering;
 
-use super::key_cache::CachedKey;
-use crate::redis::record_codec::StoredKey;
+use super::key_cache::{CachedKey, PresentedSecret};
 use crate::{DecideRequest, Validity};
 use domain::clock::Micros;
-use domain::key::KeyDigest;
 use domain::key::policy::DisabledBy;
 use domain::refusal::Refusal;
-
-/// Secret of the key that was presented.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum PresentedSecret {
-    Current,
-    /// The one before the last rotation, valid until this time.
-    Previous(Micros),
-    /// An earlier one, or one whose rotation had no overlap.
-    Replaced,
-}
 
 impl CachedKey {
     /// The refusal that follows from the records alone. Redis checks time and counters.
@@ -113,19 +101,6 @@ impl CachedKey {
             PresentedSecret::Current => Validity::FOREVER,
             PresentedSecret::Previous(until) => until,
             PresentedSecret::Replaced => Micros(0),
-        }
-    }
-}
-
-impl PresentedSecret {
-    pub(super) fn new(digest: &KeyDigest, key: &StoredKey) -> Self {
-        // A rotation without an overlap stores its own time as the end of the previous secret.
-        let until = key.key.previous_until.filter(|until| Some(*until) > key.key.rotated);
-        if *digest == key.digest {
-            Self::Current
-        } else {
-            let previous = key.previous.filter(|previous| previous == digest).and(until);
-            previous.map_or(Self::Replaced, Self::Previous)
         }
     }
 }

@@ -5,47 +5,15 @@ use std::time::Instant;
 
 use redis::Value;
 
-use super::decide_codec::{DecideReply, Decided, Evaluation};
+use super::decide_codec::{DecideError, DecideReply, Decided, Evaluation};
 use super::key_cache::CachedKey;
 use super::pending_reports::PendingReports;
 use super::shared::DeciderShared;
 use super::usage::UnreportedUses;
-use crate::Unavailable;
 use crate::redis::slots::{Permits, SlotLease};
 use domain::clock::Micros;
 use domain::refusal::Refusal;
 use redis_client::CommandError;
-
-/// A decide call without a result.
-#[derive(Debug, thiserror::Error)]
-pub enum DecideError {
-    /// The command failed.
-    #[error(transparent)]
-    Command(#[from] CommandError),
-    /// The script ran, but a resync that began meanwhile did not count the slot: Redis has forgotten it.
-    #[error("the reply came after a resync of the slot lease")]
-    Fenced,
-    /// The records changed again and again.
-    #[error("the records kept changing")]
-    Contended,
-}
-
-impl DecideError {
-    /// Returns whether Redis has given no answer, so that an offline decision may stand in for it.
-    pub fn allows_offline(&self) -> bool {
-        !matches!(self, Self::Fenced)
-    }
-}
-
-impl From<&DecideError> for Unavailable {
-    fn from(error: &DecideError) -> Self {
-        match error {
-            DecideError::Command(error) => error.into(),
-            DecideError::Fenced => Self::Unreachable,
-            DecideError::Contended => Self::Overloaded,
-        }
-    }
-}
 
 /// Outcome of a decide call.
 pub enum CallOutcome {

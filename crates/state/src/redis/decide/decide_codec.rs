@@ -5,6 +5,7 @@ use std::sync::Arc;
 use redis::Value;
 
 use super::key_cache::CachedKey;
+use crate::Unavailable;
 use crate::bucket::{Bucket, capacity};
 use crate::redis::packed::{packed_number, unpack, unpack_signed, unsigned};
 use crate::redis::record_codec::{Fields, StoredRecords};
@@ -32,6 +33,37 @@ pub(super) const LONGEST_REQUEST: usize = REQUEST_LENGTH + SLOTS_LENGTH + SIGN_L
 
 /// Length of a packed decision, without the slots of the key.
 const DECISION_LENGTH: usize = 8 * 5;
+
+/// A decide call without a result.
+#[derive(Debug, thiserror::Error)]
+pub enum DecideError {
+    /// The command failed.
+    #[error(transparent)]
+    Command(#[from] CommandError),
+    /// The script ran, but a resync that began meanwhile did not count the slot: Redis has forgotten it.
+    #[error("the reply came after a resync of the slot lease")]
+    Fenced,
+    /// The records changed again and again.
+    #[error("the records kept changing")]
+    Contended,
+}
+
+impl DecideError {
+    /// Returns whether Redis has given no answer, so that an offline decision may stand in for it.
+    pub fn allows_offline(&self) -> bool {
+        !matches!(self, Self::Fenced)
+    }
+}
+
+impl From<&DecideError> for Unavailable {
+    fn from(error: &DecideError) -> Self {
+        match error {
+            DecideError::Command(error) => error.into(),
+            DecideError::Fenced => Self::Unreachable,
+            DecideError::Contended => Self::Overloaded,
+        }
+    }
+}
 
 /// The gateway's evaluation of its cached records, which the script applies if they are current.
 #[derive(Clone, Copy)]

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use futures_util::{StreamExt as _, stream};
 use tokio::time::timeout;
 
-use super::call_outcome::DecideError;
 use super::decide_call::DecideCall;
+use super::decide_codec::DecideError;
 use super::decide_codec::{Evaluation, decode_read, encode_read};
 use super::key_cache::CachedKey;
 use super::late_answer::LateAnswer;

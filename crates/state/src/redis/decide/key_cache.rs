@@ -7,12 +7,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use quick_cache::sync::Cache;
 
-use super::cached_refusal::PresentedSecret;
 use super::usage::CachedUsage;
 use super::verdict::Verdict;
 use crate::Key;
 use crate::redis::active_defaults::ActiveDefaults;
-use crate::redis::record_codec::{NO_RECORD, StoredRecords, StoredUser, Version};
+use crate::redis::record_codec::{NO_RECORD, StoredKey, StoredRecords, StoredUser, Version};
 use crate::redis::record_names::RecordNames;
 use crate::redis::revocations::KeptRevocations;
 use crate::redis::slots::{SlotLease, SlotLeases};
@@ -113,6 +112,29 @@ impl KeyCache {
 
     pub(super) fn remove(&self, digest: &KeyDigest) {
         self.entries.remove(digest);
+    }
+}
+
+/// Secret of the key that was presented.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum PresentedSecret {
+    Current,
+    /// The one before the last rotation, valid until this time.
+    Previous(Micros),
+    /// An earlier one, or one whose rotation had no overlap.
+    Replaced,
+}
+
+impl PresentedSecret {
+    pub(super) fn new(digest: &KeyDigest, key: &StoredKey) -> Self {
+        // A rotation without an overlap stores its own time as the end of the previous secret.
+        let until = key.key.previous_until.filter(|until| Some(*until) > key.key.rotated);
+        if *digest == key.digest {
+            Self::Current
+        } else {
+            let previous = key.previous.filter(|previous| previous == digest).and(until);
+            previous.map_or(Self::Replaced, Self::Previous)
+        }
     }
 }
 

@@ -3,8 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use super::call_outcome::DecideError;
-use super::decide_codec::Decided;
+use super::decide_codec::{DecideError, Decided};
 use super::key_cache::CachedKey;
 use crate::redis::slots::{PendingReport, Permits, SlotLease};
 use domain::refusal::Refusal;

@@ -18,7 +18,8 @@
 use std::ops::ControlFlow;
 use std::sync::Arc;
 
-use super::call_outcome::{CallOutcome, DecideError};
+use super::call_outcome::CallOutcome;
+use super::decide_codec::DecideError;
 use super::decide_codec::{Decided, Evaluation};
 use super::key_cache::CachedKey;
 use super::local_refusal;

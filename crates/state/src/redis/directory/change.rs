@@ -13,7 +13,8 @@ use super::keys::Keys;
 use super::management_tokens::ManagementTokens;
 use super::orgs::Orgs;
 use super::origin::Origin;
-use super::read_records::ReadRecords;
+use super::plans::Plans;
+use super::read_records::{Lookup, ReadRecords};
 use super::revocation_log::LogWriter;
 use super::sessions::Sessions;
 use super::tickets::Tickets;
@@ -88,14 +89,17 @@ impl Changes<'_> {
             }
             Change::IfMatch { change, .. } if change.target().is_none() => Err(ChangeError::Stale.into()),
             Change::ByPerson { person, change: made } => {
-                let mut records = ReadRecords::new(self.0);
-                let standing = records.complete(|records| plan::require_person(*person, made, records)).await;
+                let mut records = ReadRecords::default();
+                let standing =
+                    Plans(self.0).complete(&mut records, |records| plan::require_person(*person, made, records)).await;
                 let standing = standing.map(|()| &records);
                 Box::pin(self.write_with_standing(made, standing, origin.within(change), is_retry)).await
             }
             Change::ByFederation { exchange, change: made } => {
-                let mut records = ReadRecords::new(self.0);
-                let standing = records.complete(|records| plan::require_service(&exchange.rule, records)).await;
+                let mut records = ReadRecords::default();
+                let standing = Plans(self.0)
+                    .complete(&mut records, |records| plan::require_service(&exchange.rule, records))
+                    .await;
                 let standing = standing.map(|()| &records);
                 Box::pin(self.write_with_standing(made, standing, origin.within(change), is_retry)).await
             }
@@ -107,11 +111,11 @@ impl Changes<'_> {
 
     /// Plans a change, and writes it as it was planned.
     async fn write_made(self, change: &Change, origin: Origin<'_>, is_retry: bool) -> Result<u32, CommitError> {
-        let mut records = ReadRecords::new(self.0);
+        let mut records = ReadRecords::default();
         if let Some(replicas) = self.confirm_earlier(change, &mut records, is_retry).await? {
             return Ok(replicas);
         }
-        let planned = records.complete(|records| plan::plan(change, records)).await?;
+        let planned = Plans(self.0).complete(&mut records, |records| plan::plan(change, records)).await?;
         let records = &records;
         match &planned {
             Planned::NewOrg(org) => Orgs(self.0).create(org, origin).await,
@@ -135,14 +139,16 @@ impl Changes<'_> {
     async fn confirm_earlier(
         self,
         change: &Change,
-        records: &mut ReadRecords<'_>,
+        records: &mut ReadRecords,
         is_retry: bool,
     ) -> Result<Option<u32>, CommitError> {
         match change {
             Change::RemoveUser { org, user, at } if is_retry => {
+                Plans(self.0).read(records, Lookup::User(*org, *user)).await?;
                 Users(self.0).confirm_removal((*org, *user), *at, records).await
             }
             Change::RotateKey { key, digest, at, .. } => {
+                Plans(self.0).read(records, Lookup::Key(*key)).await?;
                 Keys(self.0).confirm_rotation(*key, (digest, *at), records).await
             }
             _ => Ok(None),
@@ -153,7 +159,7 @@ impl Changes<'_> {
     async fn write_with_standing(
         self,
         change: &Change,
-        standing: Result<&ReadRecords<'_>, CommitError>,
+        standing: Result<&ReadRecords, CommitError>,
         origin: Origin<'_>,
         is_retry: bool,
     ) -> Result<u32, CommitError> {
@@ -176,7 +182,7 @@ impl Changes<'_> {
         is_retry: bool,
     ) -> Result<u32, CommitError> {
         let records = IdempotencyRecords(self.0);
-        let once = Once { request, place: records.place_of(change).await?, now: self.0.now() };
+        let once = Once { request, place: TokenGrants(self.0).place_of(change).await?, now: self.0.now() };
         if let Some(replicas) = records.resolve(once, origin.mark).await? {
             return match change.as_made() {
                 // Made again, so that this gateway keeps the revocation.

@@ -1,11 +1,16 @@
 //! Checks of a transaction, as `commit.lua` makes them.
 
+use serde::Serialize;
 use serde_json::json;
 
-use super::transaction::Record;
 use crate::redis::record_codec::Version;
 use domain::clock::Micros;
 use redis_client::MAX_CLOCK_DIFFERENCE;
+
+/// A record of a transaction: its number, from 1.
+#[derive(Clone, Copy, Serialize)]
+#[serde(transparent)]
+pub(crate) struct Record(pub(super) usize);
 
 /// A condition on a record.
 #[derive(Clone, Copy)]

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use redis::cmd;
 
-use super::check::Check;
+use super::check::{Check, Record};
 use super::commit_error::CommitError;
-use super::transaction::{CommitResult, Record, Transaction};
+use super::transaction::{CommitResult, Transaction};
 use super::transactions::{Transactions, parse_id};
 use crate::import::DigestOwner;
 use crate::{ChangeError, is_session_quota_digest};

@@ -8,17 +8,15 @@ use redis::cmd;
 
 use super::check::Check;
 use super::commit_error::CommitError;
-use super::key_list::{BATCH, KeyList, indexes_of};
 use super::orgs::Orgs;
 use super::origin::Origin;
 use super::read_records::ReadRecords;
 use super::record_fields::quota_numbers;
 use super::transaction::Transaction;
-use super::transactions::{Transactions, parse_ids};
+use super::transactions::Transactions;
 use crate::federation::{EXCHANGES, LISTED_AFTER_END, REMEMBERED};
 use crate::{ChangeError, FederationExchange, FederationRule, Key, RuleChange};
 use domain::identity::OrgId;
-use domain::key::{KeyId, OrgTag};
 use redis_client::CommandError;
 
 /// Microseconds until there is a token again in an empty bucket of [`EXCHANGES`].
@@ -59,7 +57,7 @@ impl FederationRules<'_> {
     pub(super) async fn change(
         self,
         change: &RuleChange,
-        records: &ReadRecords<'_>,
+        records: &ReadRecords,
         origin: Origin<'_>,
         is_retry: bool,
     ) -> Result<u32, CommitError> {
@@ -72,7 +70,7 @@ impl FederationRules<'_> {
     async fn create(
         self,
         rule: &FederationRule,
-        records: &ReadRecords<'_>,
+        records: &ReadRecords,
         origin: Origin<'_>,
     ) -> Result<u32, CommitError> {
         let names = &self.0.shared.names;
@@ -80,7 +78,7 @@ impl FederationRules<'_> {
         let json = rule.to_json();
         let mut transaction = self.0.transaction();
         origin.write_record(&mut transaction, names, || CommitError::Conflict);
-        records.require(&mut transaction, || CommitError::Conflict);
+        records.require(&mut transaction, names, || CommitError::Conflict);
         let rules = transaction.record(names.federation_rules(tag));
         // An earlier attempt whose reply was lost has written the same.
         transaction.check(Check::Free(rules, &rule.name, &json), ChangeError::Taken("name").into());
@@ -137,38 +135,6 @@ impl FederationRules<'_> {
         transaction.pexpire(bucket, REMEMBERED);
         transaction.zadd(ends, expires.after(LISTED_AFTER_END).0, key.id.as_str());
         transaction.srem(keys_of, key.id.as_str());
-    }
-
-    /// Takes some keys of rules out of the lists that ended long enough ago. Returns false when there are none. A key
-    /// whose end was put off leaves them later.
-    pub(super) async fn retire_ended(self, tag: OrgTag) -> Result<bool, CommandError> {
-        let names = &self.0.shared.names;
-        let now = self.0.now();
-        let mut query = cmd("ZRANGEBYSCORE");
-        query.arg(names.federation_keys(tag)).arg("-inf").arg(now.0).arg("LIMIT").arg(0).arg(BATCH);
-        let ids: Vec<KeyId> = parse_ids(self.0.client.query(&query).await?)?;
-        if ids.is_empty() {
-            return Ok(false);
-        }
-        let keys = KeyList(self.0).read_keys(ids.clone()).await?;
-        let (mut transaction, ends) = self.0.transaction_on::<()>(names.federation_keys(tag));
-        transaction.allow_oom();
-        ids.iter().for_each(|id| transaction.zrem(ends, id.as_str()));
-        for key in keys {
-            let end = key.policy.as_deref().and_then(|policy| policy.expires);
-            match end.map(|end| end.after(LISTED_AFTER_END)) {
-                Some(leaves) if leaves > now => transaction.zadd(ends, leaves.0, key.id.as_str()),
-                Some(_) => {
-                    for index in indexes_of(&mut transaction, names, &key) {
-                        transaction.zrem(index, key.id.as_str());
-                    }
-                }
-                // Without an end it is a key like others.
-                None => {}
-            }
-        }
-        self.0.commit_without_replicas(transaction).await?;
-        Ok(true)
     }
 }
 

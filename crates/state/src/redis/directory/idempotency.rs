@@ -16,11 +16,9 @@ use tokio::time::sleep;
 use super::change_steps::ChangeSteps;
 use super::check::Check;
 use super::commit_error::CommitError;
-use super::orgs::Orgs;
 use super::transactions::Transactions;
-use crate::change::Target;
 use crate::redis::record_names::hex;
-use crate::{Change, ChangeError, IdempotencyPlace, IdempotencyRecord, IdempotentRequest};
+use crate::{ChangeError, IdempotencyPlace, IdempotencyRecord, IdempotentRequest};
 use domain::clock::Micros;
 use domain::key::KeyDigest;
 use redis_client::CommandError;
@@ -94,21 +92,6 @@ impl IdempotencyRecords<'_> {
         let (Some(mark), Some(body), Some(status), Some(resource)) = fields else { return Ok(None) };
         let body = KeyDigest::from_hex(&body).map_err(|_| CommandError::UnexpectedReply)?;
         Ok(Some(StoredRequest { record: IdempotencyRecord { body: *body.as_bytes(), status, resource }, mark }))
-    }
-
-    /// The place of the record of a change.
-    pub(super) async fn place_of(self, change: &Change) -> Result<IdempotencyPlace, CommitError> {
-        let org = match (change.as_made(), change.target()) {
-            (Change::CreateOrg(_), _) => return Ok(IdempotencyPlace::Installation),
-            (Change::CreateToken(_) | Change::RevokeToken { .. }, _) => return Ok(IdempotencyPlace::Tokens),
-            (Change::CreateKey { key, .. }, _) => return Ok(IdempotencyPlace::Org(key.id.tag())),
-            (_, Some(Target::Key(key))) => return Ok(IdempotencyPlace::Org(key.tag())),
-            (Change::CreateUser(user), _) => user.org,
-            (Change::FederationRule(change), _) => change.org(),
-            (_, Some(Target::Org(org) | Target::User(org, _))) => org,
-            _ => unreachable!("checked by Change::once and Change::by"),
-        };
-        Orgs(self.0).require_tag(org).await.map(IdempotencyPlace::Org)
     }
 
     /// The result of a change whose request is recorded already: success when this change did it, in an attempt whose

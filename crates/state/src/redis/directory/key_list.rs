@@ -11,11 +11,12 @@
 
 use redis::{FromRedisValue as _, cmd};
 
+use super::check::Record;
 use super::commit_error::CommitError;
-use super::federation::FederationRules;
 use super::orgs::Orgs;
-use super::transaction::{Record, Transaction};
+use super::transaction::Transaction;
 use super::transactions::{Transactions, parse_id, parse_ids, read_each};
+use crate::federation::LISTED_AFTER_END;
 use crate::redis::record_names::RecordNames;
 use crate::redis::slot_numbers::org_slot;
 use crate::{Key, KeyList as ListOfKeys, KeyPosition};
@@ -131,7 +132,7 @@ impl KeyList<'_> {
     /// Takes the keys out of the lists of an organization whose time is over.
     pub(crate) async fn retire_all(self, tag: OrgTag) -> Result<(), CommandError> {
         while self.retire_some(tag).await? {}
-        while FederationRules(self.0).retire_ended(tag).await? {}
+        while self.retire_ended(tag).await? {}
         Ok(())
     }
 
@@ -183,6 +184,38 @@ impl KeyList<'_> {
             }
         }
         ids.iter().for_each(|id| transaction.zrem(revoked, id.as_str()));
+        self.0.commit_without_replicas(transaction).await?;
+        Ok(true)
+    }
+
+    /// Takes some keys of rules out of the lists that ended long enough ago. Returns false when there are none. A key
+    /// whose end was put off leaves them later.
+    async fn retire_ended(self, tag: OrgTag) -> Result<bool, CommandError> {
+        let names = &self.0.shared.names;
+        let now = self.0.now();
+        let mut query = cmd("ZRANGEBYSCORE");
+        query.arg(names.federation_keys(tag)).arg("-inf").arg(now.0).arg("LIMIT").arg(0).arg(BATCH);
+        let ids: Vec<KeyId> = parse_ids(self.0.client.query(&query).await?)?;
+        if ids.is_empty() {
+            return Ok(false);
+        }
+        let keys = self.read_keys(ids.clone()).await?;
+        let (mut transaction, ends) = self.0.transaction_on::<()>(names.federation_keys(tag));
+        transaction.allow_oom();
+        ids.iter().for_each(|id| transaction.zrem(ends, id.as_str()));
+        for key in keys {
+            let end = key.policy.as_deref().and_then(|policy| policy.expires);
+            match end.map(|end| end.after(LISTED_AFTER_END)) {
+                Some(leaves) if leaves > now => transaction.zadd(ends, leaves.0, key.id.as_str()),
+                Some(_) => {
+                    for index in indexes_of(&mut transaction, names, &key) {
+                        transaction.zrem(index, key.id.as_str());
+                    }
+                }
+                // Without an end it is a key like others.
+                None => {}
+            }
+        }
         self.0.commit_without_replicas(transaction).await?;
         Ok(true)
     }

@@ -1,6 +1,6 @@
 //! Keys: their records and digests. Their lists are in `key_list`.
 
-use super::check::Check;
+use super::check::{Check, Record};
 use super::commit_error::CommitError;
 use super::creation_token::CreationToken;
 use super::digest_claims::DigestClaims;
@@ -9,9 +9,9 @@ use super::idempotency::IdempotencyRecords;
 use super::key_actors;
 use super::key_list::KeyList;
 use super::origin::Origin;
-use super::read_records::{Lookup, ReadRecords};
+use super::read_records::ReadRecords;
 use super::record_fields::key_fields;
-use super::transaction::{CommitResult, Record, Transaction};
+use super::transaction::{CommitResult, Transaction};
 use super::transactions::Transactions;
 use crate::bucket::Bucket;
 use crate::redis::digest_index;
@@ -46,7 +46,7 @@ impl Keys<'_> {
     pub(super) async fn create(
         self,
         (key, digest): (&Key, &KeyDigest),
-        records: &ReadRecords<'_>,
+        records: &ReadRecords,
         origin: Origin<'_>,
     ) -> Result<u32, CommitError> {
         let token = CreationToken::find(self.0, key.id.tag(), origin.person).await?;
@@ -63,7 +63,7 @@ impl Keys<'_> {
         self,
         (key, digest): (&Key, &KeyDigest),
         token: Option<CreationToken>,
-        records: &ReadRecords<'_>,
+        records: &ReadRecords,
         origin: Origin<'_>,
     ) -> Result<u32, CommitError> {
         let names = &self.0.shared.names;
@@ -72,7 +72,7 @@ impl Keys<'_> {
         let used = key.last_used.unwrap_or_default();
         let mut transaction = self.0.transaction();
         origin.write_record(&mut transaction, names, || NewKeyCheck::AsPlanned);
-        records.require(&mut transaction, || NewKeyCheck::AsPlanned);
+        records.require(&mut transaction, names, || NewKeyCheck::AsPlanned);
         let record = transaction.record(names.key(key.id));
         transaction.check(Check::Absent(record), NewKeyCheck::IdFree);
         token.into_iter().for_each(|token| self.take_room(&mut transaction, key, token));
@@ -136,7 +136,7 @@ impl Keys<'_> {
         self,
         next: &Key,
         change: &Change,
-        records: &ReadRecords<'_>,
+        records: &ReadRecords,
         origin: Origin<'_>,
     ) -> Result<u32, CommitError> {
         match change {
@@ -146,7 +146,7 @@ impl Keys<'_> {
     }
 
     /// The first revocation stands, with its actor; the write is repeated all the same, for replicas to confirm.
-    async fn revoke(self, next: &Key, records: &ReadRecords<'_>, origin: Origin<'_>) -> Result<u32, CommitError> {
+    async fn revoke(self, next: &Key, records: &ReadRecords, origin: Origin<'_>) -> Result<u32, CommitError> {
         let stored = records.stored_key(next.id)?;
         let actor = origin.actor.filter(|_| stored.key.revoked.is_none());
         let at = next.revoked.unwrap_or_default();
@@ -165,7 +165,7 @@ impl Keys<'_> {
         self,
         next: &Key,
         digest: &KeyDigest,
-        records: &ReadRecords<'_>,
+        records: &ReadRecords,
         origin: Origin<'_>,
     ) -> Result<u32, CommitError> {
         let stored = records.stored_key(next.id)?;
@@ -190,9 +190,8 @@ impl Keys<'_> {
         self,
         id: KeyId,
         (digest, at): (&KeyDigest, Micros),
-        records: &mut ReadRecords<'_>,
+        records: &ReadRecords,
     ) -> Result<Option<u32>, CommitError> {
-        records.read(Lookup::Key(id)).await?;
         match records.stored_key(id) {
             Ok(stored) if stored.digest == *digest && stored.key.rotated == Some(at) => {
                 self.confirm(stored).await.map(Some)
@@ -207,7 +206,7 @@ impl Keys<'_> {
         self,
         next: &Key,
         patch: &KeyPatch,
-        records: &ReadRecords<'_>,
+        records: &ReadRecords,
         origin: Origin<'_>,
     ) -> Result<u32, CommitError> {
         let stored = records.stored_key(next.id)?;
@@ -256,7 +255,7 @@ impl Keys<'_> {
     async fn replace(
         self,
         (next, digest): (&Key, &KeyDigest),
-        records: &ReadRecords<'_>,
+        records: &ReadRecords,
         origin: Origin<'_>,
         write: impl FnOnce(&mut Transaction<CommitError>, Record),
     ) -> Result<u32, CommitError> {
@@ -265,7 +264,7 @@ impl Keys<'_> {
         let names = &self.0.shared.names;
         let mut transaction = self.0.transaction();
         origin.write_record(&mut transaction, names, || CommitError::Conflict);
-        records.require(&mut transaction, || CommitError::Conflict);
+        records.require(&mut transaction, names, || CommitError::Conflict);
         let record = transaction.record(names.key(next.id));
         let before = key_fields(&stored.key, &stored.digest);
         transaction.replace_fields(record, &before, &key_fields(next, digest));

@@ -4,10 +4,10 @@ use std::collections::BTreeSet;
 
 use redis::cmd;
 
-use super::check::Check;
+use super::check::{Check, Record};
 use super::commit_error::CommitError;
 use super::origin::Origin;
-use super::transaction::{Record, Transaction};
+use super::transaction::Transaction;
 use super::transactions::{Transactions, parse_ids};
 use crate::ChangeError;
 use crate::management_tokens::{MAX_TOKENS, MAX_TOKENS_OF_ORG, earliest_revoked};

@@ -12,7 +12,7 @@
 //! before it:
 //!
 //! ```text
-//! change > token_grants > management_tokens; keys > key_list, federation, key_actors, digest_claims,
+//! change > plans, token_grants > management_tokens; keys > key_list, federation, key_actors, digest_claims,
 //!        > users > user_index > orgs > origin > read_records > idempotency > transactions > transaction;
 //!        sessions > session_index; tickets; revocation_log
 //! ```
@@ -28,6 +28,7 @@ mod key_list;
 mod federation;
 mod key_actors;
 mod read_records;
+mod plans;
 mod origin;
 mod idempotency;
 mod keys;
@@ -45,7 +46,7 @@ mod commit_error;
 
 pub(crate) use change::Changes;
 pub use change_steps::{ChangeSteps, ChangeWrite};
-pub(super) use check::Check;
+pub(super) use check::{Check, Record};
 pub use commit_error::CommitError;
 pub(crate) use digest_claims::DigestClaims;
 pub(crate) use key_actors::{KeyActorIndex, add_all as add_key_actors};
@@ -57,7 +58,7 @@ pub use record_fields::{key_fields, org_fields, user_fields};
 pub(super) use revocation_log::{decode as decode_revocation, keep as keep_revocation};
 pub(crate) use sessions::Sessions;
 pub(crate) use tickets::Tickets;
-pub(super) use transaction::{CommitResult, Record, Transaction};
+pub(super) use transaction::{CommitResult, Transaction};
 pub(super) use transactions::{DirectoryShared, Transactions, parse_id};
 pub(crate) use user_index::UserIndex;
 pub(crate) use users::Users;

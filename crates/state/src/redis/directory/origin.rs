@@ -27,9 +27,9 @@ pub(super) struct Grant {
 pub(super) struct Origin<'a> {
     /// The person whose bounds hold; none of the operator.
     pub(super) person: Option<UserId>,
-    /// The records of the person, or of the service of an exchange, by whose rights it is made: the transaction requires
+    /// The records of the person by whose rights it is made, or of the service of an exchange: the transaction requires
     /// them as they were read.
-    pub(super) standing: Option<&'a ReadRecords<'a>>,
+    pub(super) standing: Option<&'a ReadRecords>,
     /// The actor to record; none when it is not known.
     pub(super) actor: Option<&'a ActorName>,
     /// The exchange for which a key is created; none of others.
@@ -99,7 +99,7 @@ impl Origin<'_> {
             transaction.check(Check::Equal(record, GRANT_FIELD, LIVE_GRANT), failure());
         }
         if let Some(standing) = self.standing {
-            standing.require(transaction, failure);
+            standing.require(transaction, names, failure);
         }
     }
 }

@@ -1,37 +1,29 @@
-//! The records that a plan asks for: read one by one, until the plan is complete. The transaction of the change then
-//! requires the version of each, so that the plan holds for the moment of the commit.
+//! The records that were read for a plan. The transaction of the change requires the version of each, so that the plan
+//! holds for the moment of the commit.
 
 use std::collections::BTreeMap;
 
 use super::check::Check;
 use super::commit_error::CommitError;
-use super::orgs::Orgs;
-use super::session_index::SessionIndex;
-use super::sessions::Sessions;
 use super::transaction::Transaction;
-use super::transactions::Transactions;
-use super::users::Users;
 use crate::plan::Records;
 use crate::redis::record_codec::{StoredKey, StoredOrg, StoredUser};
+use crate::redis::record_names::RecordNames;
 use crate::{ChangeError, Key, Org, Session, User};
 use domain::identity::{OrgId, SessionId, UserId};
 use domain::key::{KeyId, OrgTag};
 use domain::session::TokenDigest;
-use redis_client::CommandError;
 
-/// Users that are read at a time.
-const USERS_AT_A_TIME: usize = 100;
-
-/// Records that were read for plans, over the transactions of one thread.
-pub(super) struct ReadRecords<'a> {
-    transactions: &'a Transactions,
-    tags: BTreeMap<OrgId, Option<OrgTag>>,
-    orgs: BTreeMap<OrgId, Option<StoredOrg>>,
-    users: BTreeMap<(OrgId, UserId), Option<StoredUser>>,
-    keys: BTreeMap<KeyId, Option<StoredKey>>,
-    sessions: BTreeMap<SessionId, Option<(TokenDigest, Session)>>,
+/// Records that were read for plans.
+#[derive(Default)]
+pub(super) struct ReadRecords {
+    pub(super) tags: BTreeMap<OrgId, Option<OrgTag>>,
+    pub(super) orgs: BTreeMap<OrgId, Option<StoredOrg>>,
+    pub(super) users: BTreeMap<(OrgId, UserId), Option<StoredUser>>,
+    pub(super) keys: BTreeMap<KeyId, Option<StoredKey>>,
+    pub(super) sessions: BTreeMap<SessionId, Option<(TokenDigest, Session)>>,
     /// Administrators other than a person.
-    other_admins: BTreeMap<(OrgId, UserId), Option<StoredUser>>,
+    pub(super) other_admins: BTreeMap<(OrgId, UserId), Option<StoredUser>>,
 }
 
 /// A record that a plan asks for.
@@ -58,102 +50,9 @@ impl From<ChangeError> for Unplanned {
     }
 }
 
-impl<'a> ReadRecords<'a> {
-    pub(super) fn new(transactions: &'a Transactions) -> Self {
-        Self {
-            transactions,
-            tags: BTreeMap::new(),
-            orgs: BTreeMap::new(),
-            users: BTreeMap::new(),
-            keys: BTreeMap::new(),
-            sessions: BTreeMap::new(),
-            other_admins: BTreeMap::new(),
-        }
-    }
-
-    /// Makes a plan, and reads what it asks for.
-    ///
-    /// # Errors
-    /// The plan refuses the change, or a command failed.
-    pub(super) async fn complete<T>(&mut self, plan: impl Fn(&Self) -> Result<T, Unplanned>) -> Result<T, CommitError> {
-        loop {
-            match plan(self) {
-                Ok(planned) => return Ok(planned),
-                Err(Unplanned::Refused(refused)) => return Err(refused.into()),
-                Err(Unplanned::Unread(lookup)) => self.read(lookup).await?,
-            }
-        }
-    }
-
-    /// Reads a record.
-    pub(super) async fn read(&mut self, lookup: Lookup) -> Result<(), CommandError> {
-        let transactions = self.transactions;
-        match lookup {
-            Lookup::Org(org) => {
-                let read = async |tag| {
-                    let fields = transactions.read_fields(&transactions.shared.names.org(tag)).await?;
-                    fields.map(|fields| fields.org()).transpose()
-                };
-                let stored = if let Some(tag) = self.tag(org).await? { read(tag).await? } else { None };
-                self.orgs.insert(org, stored);
-            }
-            Lookup::User(org, user) => {
-                let tag = self.tag(org).await?;
-                let stored = match tag {
-                    Some(tag) => Users(transactions).find_stored(tag, org, user).await?,
-                    None => None,
-                };
-                self.users.insert((org, user), stored);
-            }
-            Lookup::Key(key) => {
-                self.keys.insert(key, transactions.read_key(key).await?);
-            }
-            Lookup::Session(id) => {
-                let digest = SessionIndex(transactions).find_digest(id).await?;
-                let session = match digest {
-                    Some(digest) => Sessions(transactions).read(&digest).await?,
-                    None => None,
-                };
-                self.sessions.insert(id, digest.zip(session));
-            }
-            Lookup::OtherAdmin(org, person) => {
-                let other = self.read_other_admin(org, person).await?;
-                self.other_admins.insert((org, person), other);
-            }
-        }
-        Ok(())
-    }
-
-    async fn tag(&mut self, org: OrgId) -> Result<Option<OrgTag>, CommandError> {
-        if let Some(tag) = self.tags.get(&org) {
-            return Ok(*tag);
-        }
-        let tag = Orgs(self.transactions).find_tag(org).await?;
-        self.tags.insert(org, tag);
-        Ok(tag)
-    }
-
-    async fn read_other_admin(&mut self, org: OrgId, person: UserId) -> Result<Option<StoredUser>, CommandError> {
-        let Some(tag) = self.tag(org).await? else { return Ok(None) };
-        let users = Users(self.transactions);
-        let mut from = Some(0);
-        while let Some(position) = from {
-            let page = users.page(org, position, USERS_AT_A_TIME).await?;
-            for other in page.items.iter().filter(|other| other.id != person && other.is_active_admin()) {
-                // Read again with its version.
-                let stored = users.find_stored(tag, org, other.id).await?;
-                if let Some(stored) = stored.filter(|stored| stored.user.is_active_admin()) {
-                    return Ok(Some(stored));
-                }
-            }
-            from = page.next;
-        }
-        Ok(None)
-    }
-
+impl ReadRecords {
     /// Has a transaction require all records that were found as they were read, but for sessions.
-    pub(super) fn require<F>(&self, transaction: &mut Transaction<F>, failure: impl Fn() -> F) {
-        let names = &self.transactions.shared.names;
+    pub(super) fn require<F>(&self, transaction: &mut Transaction<F>, names: &RecordNames, failure: impl Fn() -> F) {
         for StoredOrg { org, version, .. } in self.orgs.values().flatten() {
             let record = transaction.record(names.org(org.tag));
             transaction.check(Check::Version(record, version), failure());
@@ -196,7 +95,7 @@ impl<'a> ReadRecords<'a> {
     }
 }
 
-impl Records for ReadRecords<'_> {
+impl Records for ReadRecords {
     type Error = Unplanned;
 
     fn org(&self, id: OrgId) -> Result<Option<Org>, Unplanned> {

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use redis::cmd;
 
-use super::check::Check;
+use super::check::{Check, Record};
 use super::commit_error::CommitError;
-use super::transaction::{Record, Transaction};
+use super::transaction::Transaction;
 use super::transactions::{Transactions, parse_ids};
 use crate::redis::record_names::{hex, token_digest};
 use crate::{ChangeError, Session};

@@ -71,7 +71,7 @@ impl Sessions<'_> {
         self,
         next: &Session,
         change: &Change,
-        records: &ReadRecords<'_>,
+        records: &ReadRecords,
     ) -> Result<u32, CommitError> {
         let digest = records.digest_of(next.id)?;
         match change {

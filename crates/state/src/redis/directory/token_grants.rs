@@ -15,14 +15,15 @@ use std::collections::BTreeSet;
 
 use redis::cmd;
 
-use super::check::Check;
+use super::check::{Check, Record};
 use super::commit_error::CommitError;
-use super::idempotency::IdempotencyRecords;
 use super::management_tokens::ManagementTokens;
+use super::orgs::Orgs;
 use super::origin::{GRANT_FIELD, Grant, LIVE_GRANT, Origin};
 use super::sessions::milliseconds;
-use super::transaction::{Record, Transaction};
+use super::transaction::Transaction;
 use super::transactions::Transactions;
+use crate::change::Target;
 use crate::{ActorName, Change, ChangeError, IdempotencyPlace, descendants};
 use domain::clock::Micros;
 use domain::key::OrgTag;
@@ -48,12 +49,27 @@ impl TokenGrants<'_> {
         }
     }
 
+    /// The place of the grant for a change, and of the record of its request.
+    pub(super) async fn place_of(self, change: &Change) -> Result<IdempotencyPlace, CommitError> {
+        let org = match (change.as_made(), change.target()) {
+            (Change::CreateOrg(_), _) => return Ok(IdempotencyPlace::Installation),
+            (Change::CreateToken(_) | Change::RevokeToken { .. }, _) => return Ok(IdempotencyPlace::Tokens),
+            (Change::CreateKey { key, .. }, _) => return Ok(IdempotencyPlace::Org(key.id.tag())),
+            (_, Some(Target::Key(key))) => return Ok(IdempotencyPlace::Org(key.tag())),
+            (Change::CreateUser(user), _) => user.org,
+            (Change::FederationRule(change), _) => change.org(),
+            (_, Some(Target::Org(org) | Target::User(org, _))) => org,
+            _ => unreachable!("checked by Change::once and Change::by"),
+        };
+        Orgs(self.0).require_tag(org).await.map(IdempotencyPlace::Org)
+    }
+
     /// The grant of a token for a change, which is written at the first change in its place.
     ///
     /// # Errors
     /// [`ChangeError::TokenEnded`].
     async fn require(self, token: TokenId, change: &Change) -> Result<Grant, CommitError> {
-        let place = IdempotencyRecords(self.0).place_of(change).await?;
+        let place = self.place_of(change).await?;
         let name = self.0.shared.names.token_grant(place, token);
         // A failover may have brought the grant back.
         if self.0.shared.revocations.token_revoked(token).is_some() {

@@ -7,7 +7,7 @@ use redis::Value;
 use serde::Serialize;
 use serde_json::json;
 
-use super::check::Check;
+use super::check::{Check, Record};
 use super::record_fields::quota_numbers;
 use crate::bucket::Bucket;
 use crate::redis::record_codec::new_version;
@@ -34,11 +34,6 @@ pub(crate) struct Transaction<F> {
     /// True when it runs also while the server's memory is full.
     allows_oom: bool,
 }
-
-/// A record of a transaction: its number, from 1.
-#[derive(Clone, Copy, Serialize)]
-#[serde(transparent)]
-pub(crate) struct Record(usize);
 
 /// Result of a transaction.
 pub(crate) enum CommitResult<F> {

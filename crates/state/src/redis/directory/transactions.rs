@@ -10,7 +10,8 @@ use parking_lot::Mutex;
 use redis::{FromRedisValue as _, Value, cmd};
 use tokio::sync::OnceCell;
 
-use super::transaction::{CommitResult, Record, Transaction};
+use super::check::Record;
+use super::transaction::{CommitResult, Transaction};
 use crate::cursor_secret::CursorSecret;
 use crate::identity::IdentityGuard;
 use crate::redis::active_defaults::ActiveDefaults;

@@ -9,7 +9,7 @@ use super::check::Check;
 use super::commit_error::CommitError;
 use super::orgs::Orgs;
 use super::origin::Origin;
-use super::read_records::{Lookup, ReadRecords};
+use super::read_records::ReadRecords;
 use super::record_fields::user_fields;
 use super::transaction::CommitResult;
 use super::transactions::{Transactions, parse_id, read_each};
@@ -43,7 +43,7 @@ impl Users<'_> {
     pub(super) async fn create(
         self,
         user: &User,
-        records: &ReadRecords<'_>,
+        records: &ReadRecords,
         origin: Origin<'_>,
     ) -> Result<u32, CommitError> {
         let tag = records.tag_of(user.org)?;
@@ -53,7 +53,7 @@ impl Users<'_> {
         let id = user.id.to_string();
         let mut transaction = self.0.transaction();
         origin.write_record(&mut transaction, names, || NewUserCheck::AsPlanned);
-        records.require(&mut transaction, || NewUserCheck::AsPlanned);
+        records.require(&mut transaction, names, || NewUserCheck::AsPlanned);
         let [emails, record, users] =
             transaction.records([names.emails(tag), names.user(tag, user.id), names.users(tag)]);
         transaction.check(Check::NoField(emails, &user.email), NewUserCheck::EmailFree);
@@ -84,7 +84,7 @@ impl Users<'_> {
         self,
         next: &User,
         change: &Change,
-        records: &ReadRecords<'_>,
+        records: &ReadRecords,
         origin: Origin<'_>,
     ) -> Result<u32, CommitError> {
         let (tag, StoredUser { user, version, suspensions }) = records.stored_user(next.org, next.id)?;
@@ -97,7 +97,7 @@ impl Users<'_> {
         let mut transaction = self.0.transaction();
         transaction.allow_oom();
         origin.write_record(&mut transaction, names, || CommitError::Conflict);
-        records.require(&mut transaction, || CommitError::Conflict);
+        records.require(&mut transaction, names, || CommitError::Conflict);
         let record = transaction.record(names.user(tag, next.id));
         transaction.hset_field(record, "version", &origin.next_version()?);
         transaction.replace_fields(record, &user_fields(user), &user_fields(next));
@@ -118,9 +118,8 @@ impl Users<'_> {
         self,
         (org, user): (OrgId, UserId),
         at: Micros,
-        records: &mut ReadRecords<'_>,
+        records: &ReadRecords,
     ) -> Result<Option<u32>, CommitError> {
-        records.read(Lookup::User(org, user)).await?;
         let Ok((tag, stored)) = records.stored_user(org, user) else { return Ok(None) };
         if stored.user.removed != Some(at) {
             return Ok(None);

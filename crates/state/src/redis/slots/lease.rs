@@ -10,9 +10,8 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::Notify;
 
 use super::active_set::ActiveSet;
-use super::permit::Permit;
-use super::slot_leases::SlotReportReply;
 use super::subject::SlotSubject;
+use crate::redis::packed::unpack;
 use crate::redis::record_names::RecordNames;
 use domain::clock::Micros;
 
@@ -99,6 +98,22 @@ pub struct Resync {
     pub(super) generation: u64,
     doubts: u64,
     begun: Instant,
+}
+
+/// A slot of an organization or key; released on drop.
+pub(crate) struct Permit(Arc<SlotLease>);
+
+/// Reply of `slot_report.lua`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum SlotReportReply {
+    /// The report was applied, and the lease renewed; so many slots of the organization or key are taken.
+    Done(u32),
+    /// There is no such organization or key; nothing was changed.
+    NoSubject,
+    /// The report was applied, and the entry deleted, as nothing was held.
+    Deleted,
+    /// There is no entry of this generation; nothing was changed.
+    Unregistered,
 }
 
 impl SlotLease {
@@ -283,5 +298,38 @@ impl SlotLease {
     /// A panic under this lock leaves nothing half changed: its holders only assign.
     pub(super) fn data(&self) -> MutexGuard<'_, LeaseData> {
         self.data.lock()
+    }
+}
+
+impl Permit {
+    /// A permit that the lease has counted.
+    pub(super) fn new(lease: &Arc<SlotLease>) -> Self {
+        Self(Arc::clone(lease))
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.release();
+    }
+}
+
+impl std::fmt::Debug for Permit {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Permit").finish_non_exhaustive()
+    }
+}
+
+impl SlotReportReply {
+    /// Decodes a packed reply; `None` when it is none of this script.
+    pub fn decode(packed: &[u8]) -> Option<Self> {
+        let [code, taken] = unpack(packed)?;
+        match code {
+            0 => Some(Self::Done(u32::try_from(taken).unwrap_or(u32::MAX))),
+            1 => Some(Self::NoSubject),
+            2 => Some(Self::Deleted),
+            9 => Some(Self::Unregistered),
+            _ => None,
+        }
     }
 }

@@ -60,14 +60,14 @@ mod tests;
 pub use active_set::ActiveSet;
 pub(super) use heartbeat::visit_leases;
 pub use heartbeat::{EARLY_REPORT, HeartbeatAction, HeartbeatRound, LeaseVisit, TICK, VisitedLease};
-pub use lease::{Resync, SlotLease};
+pub use lease::{Resync, SlotLease, SlotReportReply};
 #[cfg(test)]
 pub(super) use membership::OtherGateways;
 pub use membership::{Membership, Portion};
 pub use permit::Permits;
 pub(super) use registration::keep_registered;
-pub(super) use sign_of_life::keep_signs_of_life;
 pub use sign_of_life::{HashSlots, SignOfLife, sign_argument};
-pub use slot_leases::{SlotLeases, SlotReport, SlotReportReply};
+pub(super) use slot_leases::keep_signs_of_life;
+pub use slot_leases::{SlotLeases, SlotReport};
 pub use slot_report::PendingReport;
 pub use subject::SlotSubject;

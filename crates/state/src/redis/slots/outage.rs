@@ -3,9 +3,8 @@
 
 use std::sync::Arc;
 
-use super::lease::{LeaseData, LeaseState, SlotLease};
+use super::lease::{LeaseData, LeaseState, Permit, SlotLease};
 use super::membership::Portion;
-use super::permit::Permit;
 use domain::clock::Micros;
 
 impl SlotLease {

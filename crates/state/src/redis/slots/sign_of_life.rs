@@ -10,19 +10,13 @@
 //!   the time from that one on: the server that they were on may have been away.
 
 use std::ops::RangeInclusive;
-use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::join_all;
 use parking_lot::Mutex;
-use redis::Value;
-use tokio::time::timeout;
 
-use super::slot_leases::SlotLeases;
-use crate::redis::packed::{pack, unpack};
+use crate::redis::packed::pack;
 use crate::redis::settings::Settings;
 use domain::clock;
-use redis_client::{RedisClient, hash_slot};
 
 /// Hash slots of one server.
 pub type HashSlots = Vec<RangeInclusive<u16>>;
@@ -42,14 +36,14 @@ pub(super) struct SignsOfLife(Mutex<Vec<(HashSlots, SignOfLife)>>);
 
 impl SignsOfLife {
     /// Signs of the server of a hash slot.
-    fn of(&self, hash_slot: u16) -> SignOfLife {
+    pub(super) fn of(&self, hash_slot: u16) -> SignOfLife {
         let servers = self.0.lock();
         let found = servers.iter().find(|(slots, _)| slots.iter().any(|range| range.contains(&hash_slot)));
         found.map(|(_, sign)| *sign).unwrap_or_default()
     }
 
     /// Notes what the server of these hash slots has replied.
-    fn note(&self, hash_slots: HashSlots, mut sign: SignOfLife) {
+    pub(super) fn note(&self, hash_slots: HashSlots, mut sign: SignOfLife) {
         let mut servers = self.0.lock();
         match servers.iter().find(|(slots, _)| *slots == hash_slots) {
             Some((_, before)) => sign.since = sign.since.max(before.since.min(sign.last)),
@@ -63,46 +57,6 @@ impl SignsOfLife {
 
 fn overlap(one: &HashSlots, other: &HashSlots) -> bool {
     one.iter().any(|one| other.iter().any(|other| one.start() <= other.end() && other.start() <= one.end()))
-}
-
-/// Sends heartbeats to all servers for as long as the task lives.
-pub(crate) async fn keep_signs_of_life(slots: Arc<SlotLeases>, client: RedisClient) {
-    let mut topology = client.shared().subscribe_topology();
-    loop {
-        // A change from now on is a reason for the next heartbeats; it may be a link that is up again.
-        topology.mark_unchanged();
-        join_all(client.hash_slots_of_servers().into_iter().map(|server| slots.send_sign(&client, server))).await;
-        let _ = timeout(slots.settings.sign_interval(), topology.changed()).await;
-    }
-}
-
-impl SlotLeases {
-    /// Signs of life of the server that has a hash slot.
-    pub fn sign_of(&self, hash_slot: u16) -> SignOfLife {
-        self.signs.of(hash_slot)
-    }
-
-    /// Notes the packed reply of the server of these hash slots.
-    pub fn note_sign(&self, hash_slots: HashSlots, reply: &[u8]) {
-        if let Some([since, last]) = unpack(reply) {
-            self.signs.note(hash_slots, SignOfLife { since, last });
-        }
-    }
-
-    /// Sends a heartbeat to the server of these hash slots. One that is lost is made up for by the next.
-    async fn send_sign(&self, client: &RedisClient, hash_slots: HashSlots) {
-        // All gateways choose the same record.
-        let is_there = |name: &String| hash_slots.iter().any(|range| range.contains(&hash_slot(name)));
-        let Some(name) = (0..=u16::MAX).map(|number| self.names.sign_of_life(number)).find(is_there) else { return };
-        let argument = sign_argument(&self.settings);
-        let (keys, arguments) = ([name.as_bytes()], [&*argument]);
-        // A server that hangs delays the heartbeats to the others by no more than one of them.
-        let longest = self.settings.sign_interval().min(2 * self.settings.deadline);
-        let sent = client.run(hash_slot(&name), &self.scripts.sign_of_life, &keys, &arguments);
-        if let Ok(Ok(Value::BulkString(reply))) = timeout(longest, sent).await {
-            self.note_sign(hash_slots, &reply);
-        }
-    }
 }
 
 /// The packed argument of `sign_of_life.lua`.

@@ -5,14 +5,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use dashmap::DashMap;
+use futures_util::future::join_all;
 use parking_lot::Mutex;
 use redis::Value;
 use rustc_hash::FxBuildHasher;
+use tokio::time::timeout;
 
 use super::active_set::ActiveSet;
-use super::lease::{Resync, SlotLease};
+use super::lease::{Resync, SlotLease, SlotReportReply};
 use super::membership::{Membership, Portion};
-use super::sign_of_life::{SignOfLife, SignsOfLife};
+use super::sign_of_life::{HashSlots, SignOfLife, SignsOfLife, sign_argument};
 use super::slot_report::PendingReport;
 use super::subject::SlotSubject;
 use crate::redis::packed::{pack, unpack};
@@ -22,7 +24,7 @@ use crate::redis::settings::Settings;
 use crate::redis::weak_index::WeakIndex;
 use domain::clock::{self, Micros};
 use domain::key::{KeyId, OrgTag};
-use redis_client::{CommandError, RedisClient};
+use redis_client::{CommandError, RedisClient, hash_slot};
 
 /// Generations of one lease of a key: a resync takes one, and the lease ends when nothing is held. With so many, the
 /// numbers of four billion leases are exact in a double.
@@ -48,19 +50,6 @@ pub struct SlotLeases {
     pub(super) signs: SignsOfLife,
     /// Failovers of the servers so far, counted by the client.
     failovers: Arc<AtomicU64>,
-}
-
-/// Reply of `slot_report.lua`.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub enum SlotReportReply {
-    /// The report was applied, and the lease renewed; so many slots of the organization or key are taken.
-    Done(u32),
-    /// There is no such organization or key; nothing was changed.
-    NoSubject,
-    /// The report was applied, and the entry deleted, as nothing was held.
-    Deleted,
-    /// There is no entry of this generation; nothing was changed.
-    Unregistered,
 }
 
 /// Arguments of `slot_report.lua`.
@@ -201,16 +190,42 @@ impl SlotLeases {
     }
 }
 
-impl SlotReportReply {
-    /// Decodes a packed reply; `None` when it is none of this script.
-    pub fn decode(packed: &[u8]) -> Option<Self> {
-        let [code, taken] = unpack(packed)?;
-        match code {
-            0 => Some(Self::Done(u32::try_from(taken).unwrap_or(u32::MAX))),
-            1 => Some(Self::NoSubject),
-            2 => Some(Self::Deleted),
-            9 => Some(Self::Unregistered),
-            _ => None,
+/// Sends heartbeats to all servers for as long as the task lives.
+pub(crate) async fn keep_signs_of_life(slots: Arc<SlotLeases>, client: RedisClient) {
+    let mut topology = client.shared().subscribe_topology();
+    loop {
+        // A change from now on is a reason for the next heartbeats; it may be a link that is up again.
+        topology.mark_unchanged();
+        join_all(client.hash_slots_of_servers().into_iter().map(|server| slots.send_sign(&client, server))).await;
+        let _ = timeout(slots.settings.sign_interval(), topology.changed()).await;
+    }
+}
+
+impl SlotLeases {
+    /// Signs of life of the server that has a hash slot.
+    pub fn sign_of(&self, hash_slot: u16) -> SignOfLife {
+        self.signs.of(hash_slot)
+    }
+
+    /// Notes the packed reply of the server of these hash slots.
+    pub fn note_sign(&self, hash_slots: HashSlots, reply: &[u8]) {
+        if let Some([since, last]) = unpack(reply) {
+            self.signs.note(hash_slots, SignOfLife { since, last });
+        }
+    }
+
+    /// Sends a heartbeat to the server of these hash slots. One that is lost is made up for by the next.
+    async fn send_sign(&self, client: &RedisClient, hash_slots: HashSlots) {
+        // All gateways choose the same record.
+        let is_there = |name: &String| hash_slots.iter().any(|range| range.contains(&hash_slot(name)));
+        let Some(name) = (0..=u16::MAX).map(|number| self.names.sign_of_life(number)).find(is_there) else { return };
+        let argument = sign_argument(&self.settings);
+        let (keys, arguments) = ([name.as_bytes()], [&*argument]);
+        // A server that hangs delays the heartbeats to the others by no more than one of them.
+        let longest = self.settings.sign_interval().min(2 * self.settings.deadline);
+        let sent = client.run(hash_slot(&name), &self.scripts.sign_of_life, &keys, &arguments);
+        if let Ok(Ok(Value::BulkString(reply))) = timeout(longest, sent).await {
+            self.note_sign(hash_slots, &reply);
         }
     }
 }

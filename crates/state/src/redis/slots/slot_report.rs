@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use super::lease::{LeaseData, LeaseState, SlotLease};
-use super::permit::Permit;
-use super::slot_leases::SlotReportReply;
+use super::lease::{LeaseData, LeaseState, Permit, SlotLease, SlotReportReply};
 use redis_client::CommandError;
 
 /// A command in flight that reports releases and may acquire a slot.

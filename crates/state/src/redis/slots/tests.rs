@@ -4,8 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use super::lease::LeaseState;
-use super::permit::Permit;
+use super::lease::{LeaseState, Permit};
 use super::{ActiveSet, PendingReport, Portion, SlotLease, SlotSubject};
 use crate::redis::record_names::RecordNames;
 use domain::clock::Micros;
