@@ -1,12 +1,13 @@
 //! `keygate doctor`: diagnoses the running gateway and its environment, and recommends changes.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io;
 use std::path::Path;
 
 use anyhow::anyhow;
 use clap::builder::PossibleValuesParser;
 use serde::Serialize;
 
+use super::progress::ProgressLine;
 use super::show::Format;
 use super::{CliError, control, output};
 use crate::doctor::{self, Check, Finding, Severity};
@@ -37,10 +38,15 @@ impl Args {
     pub(super) fn run(self, file: &Path) -> Result<(), CliError> {
         let is_chosen = |check: &Check| self.only.is_empty() || self.only.iter().any(|name| name == check.name());
         let checks: Vec<Check> = Check::ALL.into_iter().filter(is_chosen).collect();
-        let mut progress = Progress::new(checks.len());
+        let mut progress = ProgressLine::new();
+        let mut begun = 0;
+        let begin = |check: Check| {
+            begun += 1;
+            progress.show_now(format_args!("[{begun}/{}] {}", checks.len(), check.name()));
+        };
         let runtime = control::runtime()?;
-        let mut findings = runtime.block_on(doctor::examine(file, &checks, |check| progress.show(check)));
-        progress.clear();
+        let mut findings = runtime.block_on(doctor::examine(file, &checks, begin));
+        drop(progress);
         // A reader of a file system that hangs must not keep the command from ending.
         runtime.shutdown_background();
         let worst = findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Ok);
@@ -68,38 +74,5 @@ fn show(finding: &Finding) -> io::Result<()> {
     match advice {
         Some(advice) => output::line(format_args!("{:24}-> {advice}", "")),
         None => Ok(()),
-    }
-}
-
-/// Progress on a terminal: the check that runs.
-struct Progress {
-    count: usize,
-    begun: usize,
-    is_terminal: bool,
-}
-
-impl Progress {
-    fn new(count: usize) -> Self {
-        Self { count, begun: 0, is_terminal: io::stderr().is_terminal() }
-    }
-
-    fn show(&mut self, check: Check) {
-        self.begun += 1;
-        if self.is_terminal {
-            self.write(&format!("\r\x1b[K[{}/{}] {}", self.begun, self.count, check.name()));
-        }
-    }
-
-    /// Removes the line of progress, so that the findings begin at its place.
-    fn clear(&self) {
-        if self.is_terminal && self.begun > 0 {
-            self.write("\r\x1b[K");
-        }
-    }
-
-    /// A terminal that is gone is no reason to stop.
-    fn write(&self, text: &str) {
-        let mut stderr = io::stderr();
-        let _ = stderr.write_all(text.as_bytes()).and_then(|()| stderr.flush());
     }
 }

@@ -1,5 +1,6 @@
 //! Progress on a terminal: one line of standard error, at most five times a second.
 
+use std::fmt::Display;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::time::{Duration, Instant};
 
@@ -20,9 +21,16 @@ impl ProgressLine {
     /// Shows this text, unless it is too early.
     pub(super) fn show(&mut self, text: impl FnOnce() -> String) {
         if self.is_terminal && self.shown.is_none_or(|shown| shown.elapsed() >= INTERVAL) {
+            self.show_now(text());
+        }
+    }
+
+    /// Shows this text at once, for few steps that may take long each.
+    pub(super) fn show_now(&mut self, text: impl Display) {
+        if self.is_terminal {
             self.shown = Some(Instant::now());
             // A terminal that is gone is no reason to stop.
-            let _ = write!(io::stderr(), "\r\x1b[K{}", text());
+            let _ = write!(io::stderr(), "\r\x1b[K{text}");
         }
     }
 }
