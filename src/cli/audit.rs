@@ -17,6 +17,7 @@ use super::installation::Installation;
 use super::output::{self, or_dash, seconds, word};
 use super::remote;
 use super::show::Format;
+use super::table::{self, Column};
 use super::{CliError, ExitStatus, RemoteCommand, audit_proofs, audit_ship, check_proof};
 use crate::config::Config;
 use journal::audit::{
@@ -115,7 +116,7 @@ fn show_list(records: &[Record], status: Option<&ViewStatus>, format: Format) ->
     if format.json {
         return Ok(output::json(&RecordList { records, view: status })?);
     }
-    show_records(records)?;
+    show_records(records, format)?;
     note_status(status);
     Ok(())
 }
@@ -128,7 +129,8 @@ fn tail(view: &AuditView, filter: Filter, limit: usize, format: Format) -> Resul
             if format.json {
                 output::json(&record)?;
             } else {
-                output::line(row(&record).join("  "))?;
+                let cells: Vec<String> = COLUMNS.iter().map(|column| column.text(&record)).collect();
+                output::line(cells.join("  "))?;
             }
         }
         // Said when it changes: PostgreSQL has gone, or is back.
@@ -211,28 +213,25 @@ pub(super) fn note_status(status: Option<&ViewStatus>) {
 }
 
 /// Shows records as a table.
-pub(super) fn show_records(records: &[Record]) -> io::Result<()> {
-    let rows: Vec<_> = records.iter().map(row).collect();
-    let header = ["TIME", "KEY", "OUTCOME", "STATUS", "COUNT", "MS", "ACTION", "IP", "USER", "BY"];
-    output::table(&header, &rows, "there are no such records")
+pub(super) fn show_records(records: &[Record], format: Format) -> io::Result<()> {
+    table::print(COLUMNS, records, "there are no such records", format.wide)
 }
 
-fn row(record: &Record) -> [String; 10] {
-    let millis = record.duration_us.map(|micros| format!("{}.{}", micros / 1000, micros % 1000 / 100));
-    [
-        seconds(record.time),
-        or_dash(record.key_id),
-        word(record.outcome),
-        or_dash(record.status),
-        record.uses().to_string(),
-        or_dash(millis),
-        record.action.clone(),
-        or_dash(record.ip),
-        // Of a change, the one who is acted on.
-        or_dash(record.subject.or(record.user_id)),
-        or_dash(maker(record)),
-    ]
-}
+const COLUMNS: &[Column<Record>] = &[
+    Column::new("TIME", 1, |record| seconds(record.time)),
+    Column::new("KEY", 4, |record| or_dash(record.key_id)),
+    Column::new("OUTCOME", 2, |record| word(record.outcome)),
+    Column::new("STATUS", 5, |record| or_dash(record.status)),
+    Column::new("COUNT", 8, |record| record.uses().to_string()),
+    Column::new("MS", 10, |record| {
+        or_dash(record.duration_us.map(|micros| format!("{}.{}", micros / 1000, micros % 1000 / 100)))
+    }),
+    Column::new("ACTION", 3, |record| record.action.clone()),
+    Column::new("IP", 7, |record| or_dash(record.ip)),
+    // Of a change, the one who is acted on.
+    Column::new("USER", 9, |record| or_dash(record.subject.or(record.user_id))),
+    Column::new("BY", 6, |record| or_dash(maker(record))),
+];
 
 /// The actor of a change: `token:ID` of a program, else the name that the record has.
 fn maker(record: &Record) -> Option<Cow<'_, str>> {

@@ -6,6 +6,7 @@ use clap::Subcommand;
 use super::installation::Installation;
 use super::output::{self, or_dash, seconds};
 use super::show::Format;
+use super::table::{self, Column};
 use super::{CliError, control};
 use ::control::admin::SHIPPING_PATH;
 use domain::page::Page;
@@ -26,8 +27,20 @@ enum Command {
     Status,
 }
 
-const HEADER: [&str; 9] =
-    ["SINK", "KIND", "STATE", "LINES BEHIND", "SECONDS", "SEGMENT", "DELIVERED", "COMPLETE UNTIL", "TARGET"];
+/// Note for an empty list.
+const EMPTY: &str = "no sink is running: `audit.ship` names none, or a reload is replacing them";
+
+const COLUMNS: &[Column<SinkReport>] = &[
+    Column::new("SINK", 1, |report| report.sink.clone()),
+    Column::new("KIND", 6, |report| report.kind.clone()),
+    Column::new("STATE", 2, |report| report.state.to_string()),
+    Column::new("LINES BEHIND", 3, |report| report.lag_records.to_string()),
+    Column::new("SECONDS", 4, |report| format!("{:.1}", report.lag_seconds)),
+    Column::new("SEGMENT", 9, |report| report.segment.to_string()),
+    Column::new("DELIVERED", 7, |report| report.delivered.to_string()),
+    Column::new("COMPLETE UNTIL", 5, |report| or_dash(report.complete_until.map(seconds))),
+    Column::new("TARGET", 8, |report| report.target.clone()),
+];
 
 impl Args {
     pub(super) fn run(&self, installation: &Installation, format: Format) -> Result<(), CliError> {
@@ -36,12 +49,7 @@ impl Args {
         if format.json {
             output::json(&page)?;
         } else {
-            let rows: Vec<_> = page.items.iter().map(row).collect();
-            output::table(
-                &HEADER,
-                &rows,
-                "no sink is running: `audit.ship` names none, or a reload is replacing them",
-            )?;
+            table::print(COLUMNS, &page.items, EMPTY, format.wide)?;
             for report in &page.items {
                 for defect in report.defects() {
                     output::line(format_args!("{}: {defect}", report.sink))?;
@@ -54,18 +62,4 @@ impl Args {
             count => Err(anyhow!("{count} sinks fail; the journal keeps what they have not taken").into()),
         }
     }
-}
-
-fn row(report: &SinkReport) -> [String; 9] {
-    [
-        report.sink.clone(),
-        report.kind.clone(),
-        report.state.to_string(),
-        report.lag_records.to_string(),
-        format!("{:.1}", report.lag_seconds),
-        report.segment.to_string(),
-        report.delivered.to_string(),
-        or_dash(report.complete_until.map(seconds)),
-        report.target.clone(),
-    ]
 }

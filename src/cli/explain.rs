@@ -5,11 +5,14 @@ use serde::Serialize;
 use super::audit::{self, note_status, page, show_records};
 use super::call::Call;
 use super::installation::Installation;
+use super::key_record::{decision_text, events, insert_responsible, limit, owner};
 use super::key_target::TargetArgs;
+use super::output::{joined, or_dash, seconds, word};
+use super::policy_text::policy_fields;
 use super::remote::{self, RemoteArgs, RemoteServer};
-use super::show::{self, Format};
-use super::{CliError, control, output};
-use ::control::management::Explanation;
+use super::show::{Fields, Format, origin, time};
+use super::{CliError, control, org, output};
+use ::control::management::{Explanation, Key, KeyStatus, User};
 use domain::key::KeyId;
 use domain::refusal::Refusal;
 use journal::audit::{Filter, Outcome, Record, RecordKind, ViewPage, ViewStatus};
@@ -62,13 +65,55 @@ impl Args {
         if self.format.json {
             return Ok(output::json(&ExplanationOutput { explanation: &explanation, last_refusal, decisions, view })?);
         }
-        show::explanation(&explanation, last_refusal)?;
+        output::line(&explanation.verdict)?;
+        output::line("")?;
+        output::fields(&fields(&explanation, last_refusal))?;
         if last.is_some() {
             output::line("")?;
-            show_records(decisions)?;
+            show_records(decisions, self.format)?;
         }
         note_status(view);
         Ok(())
+    }
+}
+
+/// The fields of the explanation of a key, with its last refusal.
+fn fields(explanation: &Explanation, refusal: Option<&Record>) -> Fields {
+    let Explanation { key, user, org, standing, .. } = explanation;
+    // The bucket of a key that is refused admits no request, however full it is.
+    let is_refused = key.status != KeyStatus::Active;
+    let of_bucket = |text: String| if is_refused { "-".to_owned() } else { text };
+    let of_key = standing.key.map(|slots| format!("{} of {} of the key; ", slots.in_flight, slots.concurrent));
+    let of_key = of_key.unwrap_or_default();
+    let refusal_text = |last: &Record| decision_text(last.last(), last.outcome, last.status, last.ip);
+    let mut fields = vec![
+        ("key", format!("{} `{}`, {}", key.id, key.name, word(key.status))),
+        ("user", owner(&user.email, user.id, user.kind)),
+        ("permissions", effective_permissions(key, user)),
+        ("organization", format!("{} {}, {}", org.name, org.id, org::status(org))),
+    ];
+    fields.extend(policy_fields(&key.policy).into_iter().filter(|(name, _)| *name != "permissions"));
+    fields.extend([
+        ("limit", format!("{} {}", limit(&key.limits), origin(key.limits.own))),
+        ("bucket", of_bucket(format!("{} of {} tokens", standing.remaining, standing.burst))),
+        ("next token", of_bucket(standing.next_token.map_or("available now".into(), seconds))),
+        ("full", of_bucket(standing.full.map_or("now".into(), seconds))),
+        ("in flight", format!("{of_key}{} of {}, of the whole organization", standing.in_flight, standing.concurrent)),
+        ("requests", key.uses.to_string()),
+        ("last used", time(key.last_used)),
+        ("last refusal", or_dash(refusal.map(refusal_text))),
+    ]);
+    fields.extend(events(key, "old secret valid until"));
+    insert_responsible(&mut fields, user.responsible.as_ref());
+    fields
+}
+
+/// The permissions that requests with a key have; of a key that has less than its user, both.
+fn effective_permissions(key: &Key, user: &User) -> String {
+    let effective = joined(key.policy.effective_permissions(&user.permissions));
+    match &key.policy.permissions {
+        Some(own) => format!("{effective} (of the key: {}; of the user: {})", joined(own), joined(&user.permissions)),
+        None => effective,
     }
 }
 

@@ -1,6 +1,7 @@
 //! `keygate federation`: manages the rules by which tokens of a CI are exchanged for keys.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 use std::time::Duration;
 
 use anyhow::anyhow;
@@ -9,16 +10,19 @@ use clap::Subcommand;
 use super::call::Call;
 use super::calls::{RULES, create_rule, list_rules, remove_rule};
 use super::installation::Installation;
-use super::output::{or_dash, seconds};
-use super::show::joined;
-use super::{CliError, ExitStatus, RemoteCommand, list, show};
+use super::list::{self, Row};
+use super::output::{joined, or_dash, seconds, texts};
+use super::show::{self, Fields, Shown};
+use super::table::Column;
+use super::user::InOrg;
+use super::{CliError, ExitStatus, RemoteCommand};
 use ::control::management::{FederationRule, NewFederationRule};
 use domain::identity::Permission;
 use platform::settings::{WithUnit, parse_duration};
 use state::ClaimPattern;
 
-/// Columns of a list of rules.
-pub(super) const COLUMNS: [&str; 7] = ["NAME", "SERVICE", "ISSUER", "AUDIENCE", "CLAIMS", "PERMISSIONS", "MAX"];
+/// Note for an empty list.
+const EMPTY: &str = "this organization has no federation rules yet";
 
 /// Commands of `keygate federation`.
 #[derive(Debug, Subcommand)]
@@ -76,13 +80,6 @@ pub(super) enum Command {
     },
 }
 
-#[derive(Debug, clap::Args)]
-pub(super) struct InOrg {
-    /// Id or name of the organization
-    #[arg(long, value_name = "ORG")]
-    org: String,
-}
-
 impl RemoteCommand<Command> {
     #[rustfmt::skip]
     pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
@@ -98,7 +95,7 @@ impl RemoteCommand<Command> {
                 show::perform::<FederationRule>(installation, &create_rule(&org, &rule), self.format)
             }
             Command::List { org: InOrg { org } } =>
-                list::print::<FederationRule>(installation, list_rules(&org), self.format),
+                list::print::<FederationRule>(installation, list_rules(&org), EMPTY, self.format),
             Command::Show { org: InOrg { org }, name } => {
                 let call = Call::get(&["orgs", &org, RULES, &name]);
                 show::perform::<FederationRule>(installation, &call, self.format)
@@ -128,42 +125,38 @@ fn tag(text: &str) -> Result<(String, String), &'static str> {
     Ok((name.to_owned(), value.to_owned()))
 }
 
-/// The names and values of a rule.
-pub(super) fn rule_fields(rule: &FederationRule) -> Vec<(&'static str, String)> {
-    let mut fields = vec![
-        ("rule", rule.target.clone()),
-        ("service", or_dash(rule.service.clone())),
-        ("issuer", rule.issuer.clone()),
-        ("audience", rule.audience.clone()),
-        ("claims", claims_text(&rule.claims)),
-        ("permissions", joined(&rule.permissions)),
-        ("max", WithUnit::Duration(rule.max).to_string()),
-        ("created", seconds(rule.created)),
+impl Row for FederationRule {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("NAME", 1, |rule| rule.name.clone()),
+        Column::new("SERVICE", 2, |rule| or_dash(rule.service.clone())),
+        Column::new("ISSUER", 5, |rule| rule.issuer.clone()),
+        Column::new("AUDIENCE", 6, |rule| rule.audience.clone()),
+        Column::values("CLAIMS", 3, |rule| pairs(&rule.claims)),
+        Column::values("PERMISSIONS", 4, |rule| texts(&rule.permissions)),
+        Column::new("MAX", 7, |rule| WithUnit::Duration(rule.max).to_string()),
     ];
-    if !rule.audiences.is_empty() {
-        fields.push(("audiences", rule.audiences.join(" ")));
-    }
-    if !rule.tags.is_empty() {
-        let tags: Vec<String> = rule.tags.iter().map(|(name, value)| format!("{name}={value}")).collect();
-        fields.push(("tags", tags.join(" ")));
-    }
-    fields
 }
 
-/// A rule as a row under [`COLUMNS`].
-pub(super) fn rule_row(rule: &FederationRule) -> Vec<String> {
-    vec![
-        rule.name.clone(),
-        or_dash(rule.service.clone()),
-        rule.issuer.clone(),
-        rule.audience.clone(),
-        claims_text(&rule.claims),
-        joined(&rule.permissions),
-        WithUnit::Duration(rule.max).to_string(),
-    ]
+impl Shown for FederationRule {
+    fn fields(&self) -> Fields {
+        let mut fields = self.named(&["rule", "service", "issuer", "audience", "claims", "permissions", "max"]);
+        fields[0].1.clone_from(&self.target);
+        fields.push(("created", seconds(self.created)));
+        if !self.audiences.is_empty() {
+            fields.push(("audiences", joined(&self.audiences)));
+        }
+        if !self.tags.is_empty() {
+            fields.push(("tags", joined(pairs(&self.tags))));
+        }
+        fields
+    }
+}
+
+/// `NAME=VALUE` of each.
+fn pairs(values: &BTreeMap<String, impl Display>) -> Vec<String> {
+    values.iter().map(|(name, value)| format!("{name}={value}")).collect()
 }
 
 pub(super) fn claims_text(claims: &BTreeMap<String, ClaimPattern>) -> String {
-    let claims: Vec<String> = claims.iter().map(|(name, pattern)| format!("{name}={pattern}")).collect();
-    claims.join(" ")
+    pairs(claims).join(" ")
 }

@@ -12,7 +12,7 @@ use super::key_generate::{GenerateArgs, GivenSecret};
 use super::key_policy::{DisableArgs, PolicyFlags, SetArgs, perform_on};
 use super::key_target::{KeyTarget, KeyTargetParser, TargetArgs, read_key};
 use super::show::{self, Format};
-use super::{CliError, RemoteCommand, control, list, output};
+use super::{CliError, RemoteCommand, control, key_record, output};
 use ::control::management::{Key, KeyQuery, KeyStatus, LimitUpdate, NewKey};
 use domain::key::{KeyDigest, KeyId};
 use platform::settings::parse_duration;
@@ -190,7 +190,7 @@ impl RemoteCommand<Command> {
             Command::Disable(args) => args.run(installation, format),
             Command::Enable { target } => perform_on::<Key>(installation, target.read()?, enable_key, format),
             Command::Revoke { target } => perform_on::<Key>(installation, target.read()?, revoke_key, format),
-            Command::List { org, filter } => list::print_keys(installation, org, &filter.query(), format),
+            Command::List { org, filter } => key_record::print_list(installation, org, &filter.query(), format),
             Command::Rotate { key, overlap, sha256 } => {
                 perform_on::<NewKey>(installation, key, |key| rotate_key(key, overlap, sha256), format)
             }
@@ -274,5 +274,5 @@ fn show_key(installation: &Installation, target: KeyTarget, format: Format) -> R
         let mut activity = server.activity(std::slice::from_ref(&key)).await;
         Ok((key, activity.remove(&id).and_then(|activity| activity.last_attempt)))
     })?;
-    Ok(show::key(&key, attempt.as_ref(), format)?)
+    Ok(key_record::show_with_attempt(&key, attempt.as_ref(), format)?)
 }

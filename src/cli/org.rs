@@ -8,10 +8,14 @@ use serde_json::{Value, json};
 use super::call::Call;
 use super::calls::create_org;
 use super::installation::Installation;
-use super::{CliError, RemoteCommand, list, show};
+use super::list::{self, Row};
+use super::output::{or_dash, seconds};
+use super::show::{self, Fields, OWN_LIMIT, Shown, asterisk, origin};
+use super::table::Column;
+use super::{CliError, RemoteCommand};
 use ::control::management::{Org, OrgPolicyUpdate};
-use platform::settings::{InvalidDuration, parse_duration};
-use state::UnusedKeys;
+use platform::settings::{InvalidDuration, WithUnit, parse_duration};
+use state::{OrgPolicy, UnusedKeys};
 
 /// Commands of `keygate org`.
 #[derive(Debug, Subcommand)]
@@ -82,7 +86,10 @@ fn unused_keys(text: &str) -> Result<Setting<UnusedKeys>, InvalidDuration> {
 impl RemoteCommand<Command> {
     pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
         match self.command {
-            Command::List => list::print_orgs(installation, self.format),
+            Command::List => {
+                let empty = "there are no organizations yet";
+                list::print::<Org>(installation, Call::get(&["orgs"]), empty, self.format)
+            }
             command => show::perform::<Org>(installation, &call(command), self.format),
         }
     }
@@ -107,4 +114,47 @@ fn call(command: Command) -> Call {
             if policy == OrgPolicyUpdate::default() { show(&org) } else { patch(&org, json!({ "policy": policy })) }
         }
     }
+}
+
+impl Row for Org {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("NAME", 1, |org| org.name.clone()),
+        Column::new("ID", 3, |org| org.id.to_string()),
+        Column::new("TAG", 4, |org| org.tag.to_string()),
+        Column::new("STATUS", 2, |org| status(org).to_owned()),
+        Column::starred("CONCURRENT", 5, OWN_LIMIT, |org| {
+            format!("{}{}", org.concurrent_in_force, asterisk(org.concurrent.is_some()))
+        }),
+        Column::new("CREATED", 6, |org| seconds(org.created)),
+    ];
+}
+
+impl Shown for Org {
+    fn fields(&self) -> Fields {
+        vec![
+            ("id", self.id.to_string()),
+            ("name", self.name.clone()),
+            ("status", status(self).to_owned()),
+            ("concurrent", format!("{} {}", self.concurrent_in_force, origin(self.concurrent.is_some()))),
+            ("policy", policy(&self.policy)),
+            ("tag", self.tag.to_string()),
+            ("created", seconds(self.created)),
+        ]
+    }
+}
+
+pub(super) fn status(org: &Org) -> &'static str {
+    if org.suspended { "suspended" } else { "active" }
+}
+
+/// `max expiry 90d, default expiry 30d, unused keys never`; a dash for a policy that bounds nothing.
+fn policy(policy: &OrgPolicy) -> String {
+    let expiry = |name: &str, expiry: Option<Duration>| Some(format!("{name} {}", WithUnit::Duration(expiry?)));
+    let bounds = [
+        expiry("max expiry", policy.max_expiry),
+        expiry("default expiry", policy.default_expiry),
+        policy.unused_keys.map(|unused| format!("unused keys {unused}")),
+    ];
+    let bounds: Vec<String> = bounds.into_iter().flatten().collect();
+    or_dash(Some(bounds.join(", ")).filter(|bounds| !bounds.is_empty()))
 }

@@ -62,51 +62,20 @@ pub(super) fn json_text(value: &impl Serialize) -> serde_json::Result<String> {
     Ok(escaped)
 }
 
-/// Writes a table with aligned columns; for no rows, the note `empty` instead.
+/// Writes a table of few cells; for no rows, the note `empty` instead.
 pub(super) fn table(header: &[&'static str], rows: &[impl AsRef<[String]>], empty: &str) -> io::Result<()> {
-    let mut table = Table::new(header);
-    table.rows(rows)?;
-    table.end(empty);
-    Ok(())
-}
-
-/// Table that is written a page at a time.
-pub(super) struct Table {
-    header: Vec<String>,
-    /// Widths of the columns, as of the pages so far.
-    widths: Vec<usize>,
-    is_empty: bool,
-}
-
-impl Table {
-    pub(super) fn new(header: &[&str]) -> Self {
-        let header: Vec<String> = header.iter().map(|title| (*title).to_owned()).collect();
-        let widths = header.iter().map(|title| title.chars().count()).collect();
-        Self { header, widths, is_empty: true }
+    if rows.is_empty() {
+        note(empty);
+        return Ok(());
     }
-
-    /// Writes more rows; before the first ones, the header. A column is as wide as its widest cell so far.
-    pub(super) fn rows(&mut self, rows: &[impl AsRef<[String]>]) -> io::Result<()> {
-        // Escaped before they are measured.
-        let escaped = |row: &[String]| row.iter().map(|cell| Escaped(cell).to_string()).collect();
-        let rows: Vec<Vec<String>> = rows.iter().map(|row| escaped(row.as_ref())).collect();
-        for row in &rows {
-            for (width, cell) in self.widths.iter_mut().zip(row) {
-                *width = (*width).max(cell.chars().count());
-            }
-        }
-        if !rows.is_empty() && std::mem::take(&mut self.is_empty) {
-            line(aligned(&self.header, &self.widths))?;
-        }
-        rows.iter().try_for_each(|row| line(aligned(row, &self.widths)))
-    }
-
-    /// Writes the note `empty` when there was no row.
-    pub(super) fn end(&self, empty: &str) {
-        if self.is_empty {
-            note(empty);
-        }
-    }
+    let header: Vec<String> = header.iter().map(|title| (*title).to_owned()).collect();
+    // Escaped before they are measured.
+    let escaped = |row: &[String]| row.iter().map(|cell| Escaped(cell).to_string()).collect();
+    let rows: Vec<Vec<String>> =
+        std::iter::once(&header[..]).chain(rows.iter().map(AsRef::as_ref)).map(escaped).collect();
+    let width = |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max();
+    let widths: Vec<usize> = (0..header.len()).filter_map(width).collect();
+    rows.iter().try_for_each(|row| line(aligned(row.iter().map(String::as_str).zip(widths.iter().copied()))))
 }
 
 /// List that is written as one JSON object, `{"items":[…]}`, a page at a time.
@@ -152,6 +121,16 @@ pub(super) fn or_dash(value: Option<impl Display>) -> String {
     value.map_or_else(|| "-".to_owned(), |value| value.to_string())
 }
 
+/// Values as texts.
+pub(super) fn texts(values: impl IntoIterator<Item: ToString>) -> Vec<String> {
+    values.into_iter().map(|value| value.to_string()).collect()
+}
+
+/// Values in one text; a dash for none.
+pub(super) fn joined(values: impl IntoIterator<Item: ToString>) -> String {
+    or_dash(Some(texts(values).join(" ")).filter(|text| !text.is_empty()))
+}
+
 /// The JSON word of an enum value.
 pub(super) fn word(value: impl Serialize) -> String {
     match serde_json::to_value(value) {
@@ -191,9 +170,9 @@ impl fmt::Write for Escape<'_, '_> {
     }
 }
 
-fn aligned(cells: &[String], widths: &[usize]) -> String {
-    let padded = cells.iter().zip(widths).map(|(cell, width)| format!("{cell:<width$}"));
-    padded.collect::<Vec<_>>().join("  ").trim_end().to_owned()
+/// Cells on one line, each as wide as its column.
+pub(super) fn aligned<'a>(cells: impl Iterator<Item = (&'a str, usize)>) -> String {
+    cells.map(|(cell, width)| format!("{cell:<width$}")).collect::<Vec<_>>().join("  ").trim_end().to_owned()
 }
 
 #[cfg(test)]
@@ -214,12 +193,5 @@ mod tests {
         let json = json_text(&hostile).unwrap();
         assert!(!json.chars().any(names::is_refused), "{json}");
         assert_eq!(serde_json::from_str::<String>(&json).unwrap(), hostile);
-    }
-
-    #[test]
-    fn column_width_counts_characters() {
-        let widths = &[4, 3];
-        assert_eq!(aligned(&["äb".into(), "c".into()], widths), "äb    c");
-        assert_eq!(aligned(&["abcd".into(), String::new()], widths), "abcd");
     }
 }

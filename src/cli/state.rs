@@ -6,8 +6,11 @@ use clap::Subcommand;
 use super::backup::{self, ExportArgs, ImportArgs, VerifyArgs};
 use super::call::Call;
 use super::installation::Installation;
-use super::{CliError, ExitStatus, RemoteCommand, show};
+use super::output::or_dash;
+use super::show::{self, Fields, Shown};
+use super::{CliError, ExitStatus, RemoteCommand};
 use ::control::management::AcceptedState;
+use state::StateId;
 
 /// Accepting a state undoes revocations that it lacks.
 const OF_THE_MACHINE: &str =
@@ -54,5 +57,12 @@ impl RemoteCommand<Command> {
             }
             Command::Verify(args) => backup::verify(installation, args, self.format.json),
         }
+    }
+}
+
+impl Shown for AcceptedState {
+    fn fields(&self) -> Fields {
+        let replaces: Vec<&str> = self.replaces.iter().map(StateId::as_str).collect();
+        vec![("accepted as", self.id.to_string()), ("in place of", or_dash(Some(replaces.join(", "))))]
     }
 }

@@ -8,9 +8,11 @@ use serde_json::json;
 use super::call::Call;
 use super::expiry::parse_expiry;
 use super::installation::Installation;
-use super::output::{line, note, or_dash, seconds, word};
-use super::show::{self, time};
-use super::{CliError, RemoteCommand, list};
+use super::list::{self, Row};
+use super::output::{joined, line, note, or_dash, seconds, texts, word};
+use super::show::{self, Fields, Shown, time};
+use super::table::Column;
+use super::{CliError, RemoteCommand};
 use ::control::management::{Descendants, NewToken, Token, TokenSettings};
 use domain::clock::Micros;
 use domain::key::policy::Network;
@@ -66,7 +68,7 @@ impl RemoteCommand<Command> {
             }
             Command::List { org } => {
                 let call = Call::get(&["tokens"]).with_query(&json!({ "org": org }));
-                list::print::<Token>(installation, call, self.format)
+                list::print::<Token>(installation, call, "there are no tokens", self.format)
             }
             Command::Revoke { token, with_descendants } => {
                 let query = json!({ "with_descendants": with_descendants });
@@ -77,69 +79,56 @@ impl RemoteCommand<Command> {
     }
 }
 
-/// Prints a new token: the token alone on standard output, the rest on standard error.
-pub(super) fn show_new(new: &NewToken) -> io::Result<()> {
-    let token = &new.token;
-    let expires = seconds(token.expires);
-    note(format_args!("token {} `{}`, valid until {expires}; the token is shown only once:", token.id, token.name));
-    line(new.secret.expose())
+impl Row for Token {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("ID", 1, |token| token.id.to_string()),
+        Column::new("NAME", 2, |token| token.name.clone()),
+        Column::new("ORG", 7, |token| token.org.map_or_else(|| "all".to_owned(), |org| org.to_string())),
+        Column::new("STATUS", 3, |token| word(token.status)),
+        Column::values("ALLOW", 5, |token| texts(&token.allow)),
+        Column::values("NETWORKS", 8, |token| texts(&token.networks)),
+        Column::new("EXPIRES", 4, |token| seconds(token.expires)),
+        Column::new("BY", 6, |token| token.created_by.label()),
+    ];
 }
 
-/// The fields of a token.
-pub(super) fn token_fields(token: &Token) -> Vec<(&'static str, String)> {
-    let mut fields = vec![
-        ("id", token.id.to_string()),
-        ("name", token.name.clone()),
-        ("organization", org(token)),
-        ("status", word(token.status)),
-        ("allow", scopes(token)),
-        ("networks", networks(token)),
-        ("certificate", or_dash(token.client_san.as_ref())),
-        ("created", seconds(token.created)),
-        ("by", token.created_by.label()),
-        ("expires", seconds(token.expires)),
-        ("revoked", time(token.revoked)),
-    ];
-    fields.extend(token.descendants.iter().flat_map(descendant_fields));
-    fields
+impl Shown for Token {
+    fn fields(&self) -> Fields {
+        let mut fields = self.named(&["id", "name", "organization", "status", "allow", "networks"]);
+        fields.extend([
+            ("certificate", or_dash(self.client_san.as_ref())),
+            ("created", seconds(self.created)),
+            ("by", self.created_by.label()),
+            ("expires", seconds(self.expires)),
+            ("revoked", time(self.revoked)),
+        ]);
+        fields.extend(self.descendants.iter().flat_map(descendant_fields));
+        fields
+    }
 }
 
 /// The fields of what a token has made.
 fn descendant_fields(made: &Descendants) -> [(&'static str, String); 3] {
-    let ids = |texts: Vec<String>| or_dash(Some(texts.join(" ")).filter(|text| !text.is_empty()));
     let names = if made.ended { ["rules removed", "keys revoked"] } else { ["rules in force", "keys in force"] };
     [
-        ("tokens revoked", ids(made.tokens.iter().map(TokenId::to_string).collect())),
-        (names[0], ids(made.federation_rules.clone())),
-        (names[1], ids(made.keys.iter().map(|key| key.to_string()).collect())),
+        ("tokens revoked", joined(&made.tokens)),
+        (names[0], joined(&made.federation_rules)),
+        (names[1], joined(&made.keys)),
     ]
 }
 
-/// The row of a token in a list.
-pub(super) fn token_row(token: &Token) -> Vec<String> {
-    vec![
-        token.id.to_string(),
-        token.name.clone(),
-        org(token),
-        word(token.status),
-        scopes(token),
-        networks(token),
-        seconds(token.expires),
-        token.created_by.label(),
-    ]
-}
+impl Shown for NewToken {
+    /// The token alone on standard output, the rest on standard error.
+    fn show(&self) -> io::Result<()> {
+        let Token { id, name, expires, .. } = &self.token;
+        let expires = seconds(expires);
+        note(format_args!("token {id} `{name}`, valid until {expires}; the token is shown only once:"));
+        line(self.secret.expose())
+    }
 
-fn org(token: &Token) -> String {
-    token.org.map_or_else(|| "all".to_owned(), |org| org.to_string())
-}
-
-fn scopes(token: &Token) -> String {
-    token.allow.iter().map(|scope| scope.as_str()).collect::<Vec<_>>().join(" ")
-}
-
-fn networks(token: &Token) -> String {
-    or_dash(
-        Some(token.networks.iter().map(Network::to_string).collect::<Vec<_>>().join(" "))
-            .filter(|text| !text.is_empty()),
-    )
+    fn way_out(&self) -> Option<String> {
+        let id = self.token.id;
+        let made = format!("token {id} was created, and its secret is lost");
+        Some(format!("{made}; revoke it (`keygate token revoke {id}`), and create another one"))
+    }
 }

@@ -1,14 +1,17 @@
 //! `keygate upstreams`: the endpoints of the running gateway's upstreams.
 
 use anyhow::anyhow;
+use serde_json::json;
 
+use super::call::Call;
 use super::installation::Installation;
-use super::output::{JsonList, Table, or_dash, seconds, word};
+use super::list::{List, Row};
+use super::output::{or_dash, seconds, word};
 use super::show::Format;
+use super::table::Column;
 use super::{CliError, control};
-use ::control::admin::UPSTREAMS_PATH;
 use domain::page::{Page, PageLimit};
-use upstream::{EndpointReport, LatencyReport};
+use upstream::{CheckReport, EndpointReport};
 
 /// Arguments of `keygate upstreams`.
 #[derive(Debug, clap::Args)]
@@ -20,87 +23,43 @@ pub(super) struct Args {
     format: Format,
 }
 
-const HEADER: [&str; 13] = [
-    "UPSTREAM",
-    "ENDPOINT",
-    "STATE",
-    "REASON",
-    "UNTIL",
-    "PAUSED UNTIL",
-    "EJECTIONS",
-    "CHECK",
-    "IN FLIGHT",
-    "P50",
-    "P99",
-    "CONNECTIONS",
-    "WAITING",
-];
-
 impl Args {
     pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
-        let mut json = JsonList::default();
-        let mut table = Table::new(&HEADER);
-        let mut cursor = None;
+        let mut list = List::new("the upstreams have no endpoints", self.format);
+        let query = json!({ "upstream": self.upstream, "limit": PageLimit::MAX });
+        let mut call = Call::get(&["upstreams"]).with_query(&query);
         loop {
-            let page = fetch(installation, self.upstream.as_deref(), cursor.as_deref())?;
+            let page: Page<EndpointReport> = control::fetch(installation, &call.target())?;
             if let (Some(upstream), true) = (&self.upstream, page.items.is_empty()) {
                 // Every upstream has an endpoint, if only a name without an address.
                 return Err(anyhow!("the gateway has no upstream `{upstream}`").into());
             }
-            if self.format.json {
-                json.items(&page.items)?;
-            } else {
-                table.rows(&page.items.iter().map(row).collect::<Vec<_>>())?;
-            }
-            cursor = page.next;
-            if cursor.is_none() {
-                break;
-            }
+            list.page(&page.items)?;
+            let Some(next) = page.next else { return Ok(list.end()?) };
+            call = call.at_cursor(next);
         }
-        if self.format.json {
-            json.end()?;
-        } else {
-            table.end("the upstreams have no endpoints");
-        }
-        Ok(())
     }
 }
 
-/// Fetches a page of the list from the running gateway.
-fn fetch(
-    installation: &Installation,
-    upstream: Option<&str>,
-    cursor: Option<&str>,
-) -> Result<Page<EndpointReport>, CliError> {
-    let mut query = form_urlencoded::Serializer::new(String::new());
-    query.append_pair("limit", &PageLimit::MAX.get().to_string());
-    for (name, value) in [("upstream", upstream), ("cursor", cursor)] {
-        value.map(|value| query.append_pair(name, value));
-    }
-    let target = format!("{UPSTREAMS_PATH}?{}", query.finish());
-    control::fetch(installation, &target)
-}
-
-fn row(report: &EndpointReport) -> [String; 13] {
-    let check = report.last_check.as_ref();
-    let latency = |micros: fn(&LatencyReport) -> u64| {
-        or_dash(report.latency.as_ref().map(|latency| milliseconds(micros(latency))))
-    };
-    [
-        report.upstream.clone(),
-        report.endpoint.clone(),
-        word(report.state),
-        or_dash(report.reason.as_ref()),
-        or_dash(report.until.map(seconds)),
-        or_dash(report.paused_until.map(seconds)),
-        report.ejections.to_string(),
-        or_dash(check.map(|check| format!("{} {}", if check.ok { "ok" } else { "failed" }, check.detail))),
-        report.in_flight.to_string(),
-        latency(|latency| latency.p50_us),
-        latency(|latency| latency.p99_us),
-        report.connections.to_string(),
-        report.waiting.to_string(),
-    ]
+impl Row for EndpointReport {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("UPSTREAM", 1, |report| report.upstream.clone()),
+        Column::new("ENDPOINT", 2, |report| report.endpoint.clone()),
+        Column::new("STATE", 3, |report| word(report.state)),
+        Column::new("REASON", 4, |report| or_dash(report.reason.as_ref())),
+        Column::new("UNTIL", 8, |report| or_dash(report.until.map(seconds))),
+        Column::new("PAUSED UNTIL", 13, |report| or_dash(report.paused_until.map(seconds))),
+        Column::new("EJECTIONS", 10, |report| report.ejections.to_string()),
+        Column::new("CHECK", 9, |report| {
+            let text = |check: &CheckReport| format!("{} {}", if check.ok { "ok" } else { "failed" }, check.detail);
+            or_dash(report.last_check.as_ref().map(text))
+        }),
+        Column::new("IN FLIGHT", 5, |report| report.in_flight.to_string()),
+        Column::new("P50", 7, |report| or_dash(report.latency.as_ref().map(|latency| milliseconds(latency.p50_us)))),
+        Column::new("P99", 6, |report| or_dash(report.latency.as_ref().map(|latency| milliseconds(latency.p99_us)))),
+        Column::new("CONNECTIONS", 11, |report| report.connections.to_string()),
+        Column::new("WAITING", 12, |report| report.waiting.to_string()),
+    ];
 }
 
 fn milliseconds(micros: u64) -> String {

@@ -1,15 +1,21 @@
 //! `keygate user`: manages the users of an organization.
 
 use clap::Subcommand;
+use serde::Serialize;
 use serde_json::json;
 
 use super::call::Call;
 use super::calls::{create_user, patch_user};
 use super::control::{self, Server};
 use super::installation::Installation;
-use super::{CliError, RemoteCommand, list, output, show};
+use super::list::{self, List, Row};
+use super::output::{joined, or_dash, seconds, texts, word};
+use super::show::{self, Fields, Format, Shown, responsible, time};
+use super::table::Column;
+use super::{CliError, RemoteCommand, output};
 use ::control::management::{User, UserKind};
 use domain::identity::Permission;
+use domain::names;
 
 /// Commands of `keygate user`.
 #[derive(Debug, Subcommand)]
@@ -85,7 +91,7 @@ pub(super) enum Command {
 pub(super) struct InOrg {
     /// Id or name of the organization
     #[arg(long, value_name = "ORG")]
-    org: String,
+    pub(super) org: String,
 }
 
 #[derive(Debug, clap::Args)]
@@ -115,11 +121,15 @@ pub(super) struct PermissionChange {
 impl RemoteCommand<Command> {
     pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
         match self.command {
-            Command::List { org, email } => list::print_users(installation, org, email, self.format),
+            Command::List { org, email } => print_list(installation, org, email.as_deref(), self.format),
             Command::Permit { org: InOrg { org }, user, change } => {
                 let (user, taken) =
                     control::with_server(installation, async |server| permit(server, org, user, change).await)?;
-                Ok(show::permitted(user, &taken, self.format)?)
+                let mut fields = user.fields();
+                if !taken.is_empty() {
+                    show::insert_after(&mut fields, "permissions", ("taken away", joined(&taken)));
+                }
+                Ok(show::record_with(&user, ("taken_away", taken), &fields, self.format)?)
             }
             command => show::perform::<User>(installation, &call(command), self.format),
         }
@@ -167,4 +177,64 @@ fn call(command: Command) -> Call {
         Command::Resume { org: InOrg { org }, user } => patch_user(&org, &user, &json!({ "suspended": false })),
         Command::Remove { org: InOrg { org }, user } => Call::delete(&["orgs", &org, "users", &user]),
     }
+}
+
+/// A user in a list, with the name of its organization.
+#[derive(Serialize)]
+#[serde(transparent)]
+struct UserRow {
+    user: User,
+    #[serde(skip)]
+    org: String,
+}
+
+impl Row for UserRow {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("USER", 1, |row| row.user.email.clone()),
+        Column::new("ORG", 3, |row| row.org.clone()),
+        Column::new("ID", 7, |row| row.user.id.to_string()),
+        Column::new("KIND", 4, |row| word(row.user.kind)),
+        Column::new("STATUS", 2, |row| word(row.user.status())),
+        Column::new("RESPONSIBLE", 6, |row| or_dash(row.user.responsible.as_ref().map(responsible))),
+        Column::values("PERMISSIONS", 5, |row| texts(&row.user.permissions)),
+        Column::new("CREATED", 8, |row| seconds(row.user.created)),
+    ];
+}
+
+impl Shown for User {
+    fn fields(&self) -> Fields {
+        vec![
+            ("id", self.id.to_string()),
+            ("kind", word(self.kind)),
+            (if self.kind.is_person() { "email" } else { "name" }, self.email.clone()),
+            ("organization", self.org.to_string()),
+            ("permissions", joined(&self.permissions)),
+            ("created", seconds(self.created)),
+            ("removed", time(self.removed)),
+            ("vouched for by", or_dash(self.provider.as_ref())),
+            ("withdrawn", time(self.withdrawn)),
+            ("suspended", time(self.suspended) + if self.suspended_by_operator { " by the operator" } else { "" }),
+            ("responsible", or_dash(self.responsible.as_ref().map(responsible))),
+        ]
+    }
+}
+
+/// Prints the users of one organization or of all, as one list: those with an email address, if one is given.
+fn print_list(
+    installation: &Installation,
+    org: Option<String>,
+    email: Option<&str>,
+    format: Format,
+) -> Result<(), CliError> {
+    let empty = match (email, &org) {
+        (Some(_), _) => "no user matches",
+        (None, Some(_)) => "this organization has no users yet",
+        (None, None) => "there are no users yet",
+    };
+    let email = email.map(names::normalize_handle);
+    let is_listed = |user: &User| email.as_ref().is_none_or(|email| user.email == *email);
+    let call = |org: &str| Call::get(&["orgs", org, "users"]);
+    list::print_of_orgs(installation, org, List::new(empty, format), call, async |_, users, org| {
+        users.into_iter().filter(is_listed).map(|user| UserRow { user, org: org.to_owned() }).collect()
+    })
 }

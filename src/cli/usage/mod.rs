@@ -100,7 +100,11 @@ impl Args {
             cloudevents::print(&usage, form == Form::Batch)?;
         } else {
             let names = Names::fetch(installation, &usage)?;
-            if self.format.json { present::json(&usage, &names)? } else { present::table(&usage, &names)? }
+            if self.format.json {
+                present::json(&usage, &names)?
+            } else {
+                present::table(&usage, &names, self.format.wide)?
+            }
         }
         audit::note_status(Some(&usage.view));
         Ok(())

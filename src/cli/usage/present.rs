@@ -8,6 +8,7 @@ use serde::ser::SerializeMap as _;
 
 use super::names::Names;
 use crate::cli::output::{self, or_dash, seconds};
+use crate::cli::table::{self, Column};
 use ::control::management::UsageSummary;
 use domain::clock::Micros;
 use domain::counted::Counted;
@@ -141,12 +142,9 @@ pub(super) fn json(usage: &UsageSummary, names: &Names) -> io::Result<()> {
 }
 
 /// Shows the rows, and notes which periods have uses that have not ended.
-pub(super) fn table(usage: &UsageSummary, names: &Names) -> io::Result<()> {
-    let subject = heading(usage.by);
-    let header =
-        ["PERIOD", subject, "REQUESTS", "REFUSALS", "OPEN", "OUTCOMES", "BYTES IN", "BYTES OUT", "NAME", "USER"];
-    let rows: Vec<_> = usage.items.iter().map(|item| cells(usage, &item.row, names)).collect();
-    output::table(&header, &rows, "there are no requests in this time")?;
+pub(super) fn table(usage: &UsageSummary, names: &Names, is_wide: bool) -> io::Result<()> {
+    let lines: Vec<_> = usage.items.iter().map(|item| Line { usage, row: &item.row, names }).collect();
+    table::print(&columns(usage.by), &lines, "there are no requests in this time", is_wide)?;
     let mut open: BTreeMap<String, u64> = BTreeMap::new();
     for row in usage.items.iter().map(|item| &item.row).filter(|row| row.open > 0) {
         *open.entry(usage.per.label(row.period.start)).or_default() += row.open;
@@ -158,32 +156,38 @@ pub(super) fn table(usage: &UsageSummary, names: &Names) -> io::Result<()> {
     Ok(())
 }
 
-fn cells(usage: &UsageSummary, row: &UsageRow, names: &Names) -> [String; 10] {
-    let outcomes: Vec<String> =
-        row.outcomes.iter().map(|(outcome, count)| format!("{}={count}", outcome.name())).collect();
-    let (key, user) = names.key(&row.subject).unzip();
-    let name: Vec<&str> = names.org(&row.subject).into_iter().chain(key).collect();
-    [
-        usage.per.label(row.period.start),
-        row.subject.to_string(),
-        row.requests.to_string(),
-        row.refusals.to_string(),
-        row.open.to_string(),
-        // Uses that have not ended have no outcome; an empty cell would shift the columns of `awk`.
-        or_dash(Some(outcomes.join(" ")).filter(|outcomes| !outcomes.is_empty())),
-        row.request_bytes.to_string(),
-        row.response_bytes.to_string(),
-        or_dash((!name.is_empty()).then(|| name.join("/"))),
-        or_dash(user),
-    ]
+/// Usage of one subject within one period, as a row.
+struct Line<'a> {
+    usage: &'a UsageSummary,
+    row: &'a UsageRow,
+    names: &'a Names,
 }
 
-fn heading(by: UsageBy) -> &'static str {
-    match by {
+fn columns<'a>(by: UsageBy) -> [Column<Line<'a>>; 10] {
+    let subject = match by {
         UsageBy::Org => "ORG",
         UsageBy::Key => "ORG/KEY",
         UsageBy::Route => "ROUTE",
-    }
+    };
+    [
+        Column::new("PERIOD", 1, |line| line.usage.per.label(line.row.period.start)),
+        Column::new(subject, 2, |line| line.row.subject.to_string()),
+        Column::new("REQUESTS", 3, |line| line.row.requests.to_string()),
+        Column::new("REFUSALS", 5, |line| line.row.refusals.to_string()),
+        Column::new("OPEN", 7, |line| line.row.open.to_string()),
+        // Uses that have not ended have no outcome; an empty cell would shift the columns of `awk`.
+        Column::values("OUTCOMES", 8, |line| {
+            line.row.outcomes.iter().map(|(outcome, count)| format!("{}={count}", outcome.name())).collect()
+        }),
+        Column::new("BYTES IN", 10, |line| line.row.request_bytes.to_string()),
+        Column::new("BYTES OUT", 9, |line| line.row.response_bytes.to_string()),
+        Column::new("NAME", 4, |line| {
+            let subject = &line.row.subject;
+            let names = line.names.org(subject).into_iter().chain(line.names.key(subject).map(|(name, _)| name));
+            or_dash(Some(names.collect::<Vec<_>>().join("/")).filter(|name| !name.is_empty()))
+        }),
+        Column::new("USER", 6, |line| or_dash(line.names.key(&line.row.subject).map(|(_, user)| user))),
+    ]
 }
 
 /// The name of the subject in options and output.

@@ -26,7 +26,6 @@ const CIRCLES: &[(&str, &str)] = &[
     ("src/cli/apply", "org_policy_step plan policy_step rule_step user_step"),
     ("src/cli/convert", "apisix kong source unkey"),
     ("src/cli/convert", "field key_text report"),
-    ("src/cli", "federation list new_key show token"),
 ];
 
 type Edges<'a> = BTreeMap<&'a Path, BTreeSet<&'a Path>>;
