@@ -24,8 +24,6 @@ const CIRCLES: &[(&str, &str)] = &[
     ),
     ("crates/state/src", "import redis/directory/digest_claims redis/identity redis/import/confirm redis/import/mod"),
     ("src/cli/apply", "org_policy_step plan policy_step rule_step user_step"),
-    ("src/cli/convert", "apisix kong source unkey"),
-    ("src/cli/convert", "field key_text report"),
 ];
 
 type Edges<'a> = BTreeMap<&'a Path, BTreeSet<&'a Path>>;

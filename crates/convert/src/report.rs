@@ -6,9 +6,8 @@
 use std::collections::HashMap;
 use std::fmt::{self, Display};
 
-use super::consumer::Place;
-use super::key_text;
 use domain::counted::Counted;
+use platform::settings::Location;
 
 /// Errors that are kept to be shown.
 const MAX_ERRORS: usize = 1000;
@@ -17,9 +16,20 @@ const MAX_PLACES: usize = 5;
 /// Reasons that are told apart: those of a source, and names of fields that it does not know.
 const MAX_REASONS: usize = 200;
 
+/// Characters of a key below which it may be guessed.
+pub(crate) const MIN_LENGTH: usize = 16;
+
+/// A place in the file: its line, and the path of the value.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Place {
+    pub(crate) at: Location,
+    /// Such as `consumers[3].acls[0].group`.
+    pub(crate) path: Box<str>,
+}
+
 /// Findings so far.
 #[derive(Debug, Default)]
-pub(super) struct Report {
+pub struct Report {
     errors: Vec<(Place, String)>,
     more_errors: usize,
     left: HashMap<String, Left>,
@@ -40,7 +50,7 @@ struct Left {
 
 impl Report {
     /// Reports an error of the value at this place.
-    pub(super) fn error(&mut self, place: &Place, what: impl Display) {
+    pub(crate) fn error(&mut self, place: &Place, what: impl Display) {
         if self.errors.len() < MAX_ERRORS {
             self.errors.push((place.clone(), what.to_string()));
         } else {
@@ -49,7 +59,7 @@ impl Report {
     }
 
     /// Reports that the value at this place has no counterpart.
-    pub(super) fn leave(&mut self, place: Place, why: impl Into<String>) {
+    pub(crate) fn leave(&mut self, place: Place, why: impl Into<String>) {
         let why = why.into();
         let why = if self.left.len() < MAX_REASONS || self.left.contains_key(&why) {
             why
@@ -64,7 +74,7 @@ impl Report {
     }
 
     /// Reports that two consumers made one address, and what the later one has.
-    pub(super) fn rename(&mut self, place: &Place, what: impl Display) {
+    pub(crate) fn rename(&mut self, place: &Place, what: impl Display) {
         if self.renamed.len() < MAX_ERRORS {
             self.renamed.push((place.clone(), what.to_string()));
         } else {
@@ -73,23 +83,23 @@ impl Report {
     }
 
     /// Counts a key that may be guessed.
-    pub(super) fn warn_short_key(&mut self, place: &Place) {
+    pub(crate) fn warn_short_key(&mut self, place: &Place) {
         let (count, first) = self.short_keys.unwrap_or((0, usize::MAX));
         self.short_keys = Some((count + 1, first.min(place.at.line)));
     }
 
     /// Number of errors.
-    pub(super) fn errors(&self) -> usize {
+    pub(crate) fn errors(&self) -> usize {
         self.errors.len() + self.more_errors
     }
 
     /// Number of values that are left.
-    pub(super) fn left(&self) -> usize {
+    pub fn left(&self) -> usize {
         self.left.values().map(|left| left.count).sum()
     }
 
     /// The findings of a file, one a line: its errors, or when it has none, what is left, and warnings.
-    pub(super) fn lines(&self, file: &str) -> Vec<String> {
+    pub fn lines(&self, file: &str) -> Vec<String> {
         let line = |place: &Place, what: &dyn Display| {
             format!("{file}:{}:{}: {}: {what}", place.at.line, place.at.column, place.path)
         };
@@ -122,7 +132,7 @@ impl Report {
                 "{file}: warning: {} of fewer than {} characters may be guessed, the first in line {first}; rotate \
                  them after the move",
                 Counted(count, "key"),
-                key_text::MIN_LENGTH
+                MIN_LENGTH
             ));
         }
         lines
@@ -141,8 +151,6 @@ impl Display for Report {
 
 #[cfg(test)]
 mod tests {
-    use platform::settings::Location;
-
     use super::*;
 
     fn place(line: usize) -> Place {

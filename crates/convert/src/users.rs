@@ -6,10 +6,13 @@ use std::collections::hash_map::Entry;
 use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
-use super::consumer::{Consumer, Key, Limit, Named, Place, Scope};
+use super::consumer::{Consumer, Key, Limit, Scope};
+use super::field::Named;
+use super::limit::SEVERAL;
+use super::options::Options;
 use super::placeholder;
-use super::report::Report;
-use ::control::management::ADMIN;
+use super::report::{Place, Report};
+use control::management::ADMIN;
 use domain::identity::Permission;
 use domain::key::KeyDigest;
 use domain::key::policy::KeyPolicy;
@@ -21,36 +24,32 @@ const DOMAIN: &str = "consumer.invalid";
 /// Characters of a key's name.
 const MAX_NAME: usize = 100;
 
-/// Treatment of some values.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Mapping {
-    /// Addresses are made of `custom_id`.
-    pub(super) email_from_custom_id: bool,
-    /// Permissions are made of groups.
-    pub(super) permissions_from_groups: bool,
-}
-
 /// A user with keys.
 #[derive(Debug)]
-pub(super) struct User {
-    pub(super) email: String,
-    /// None: they are not set.
-    pub(super) permissions: Option<Vec<Permission>>,
-    pub(super) keys: Vec<UserKey>,
+pub struct User {
+    /// Address.
+    pub email: String,
+    /// Permissions; none: they are not set.
+    pub permissions: Option<Vec<Permission>>,
+    /// Its keys.
+    pub keys: Vec<UserKey>,
 }
 
 /// A key of a user.
 #[derive(Debug)]
-pub(super) struct UserKey {
-    pub(super) name: String,
-    pub(super) digest: KeyDigest,
-    pub(super) limits: Option<Quota>,
+pub struct UserKey {
+    /// Name.
+    pub name: String,
+    /// Digest of its text.
+    pub digest: KeyDigest,
+    /// Rate limit; none: the configured one applies.
+    pub limits: Option<Quota>,
     /// Its policy.
-    pub(super) policy: KeyPolicy,
+    pub policy: KeyPolicy,
 }
 
 /// Makes the users of all consumers.
-pub(super) fn users(consumers: Vec<Consumer>, mapping: Mapping, report: &mut Report) -> Vec<User> {
+pub(crate) fn users(consumers: Vec<Consumer>, options: Options, report: &mut Report) -> Vec<User> {
     let digests = digests(&consumers, report);
     let mut first_users: HashMap<String, FirstUser> = HashMap::with_capacity(consumers.len());
     let mut users = Vec::with_capacity(consumers.len());
@@ -58,7 +57,7 @@ pub(super) fn users(consumers: Vec<Consumer>, mapping: Mapping, report: &mut Rep
     for consumer in consumers {
         let line = consumer.place.at.line;
         let name = consumer.username.as_ref().or(consumer.custom_id.as_ref()).map(|name| name.text.clone());
-        let Some((place, user)) = user(consumer, mapping, &digests, report) else { continue };
+        let Some((place, user)) = user(consumer, options, &digests, report) else { continue };
         match first_users.entry(user.email.clone()) {
             Entry::Occupied(first) if first.get().name == name => {
                 report.error(&place, format_args!("is the same user as in line {}; remove one", first.get().line));
@@ -121,7 +120,7 @@ fn digests(consumers: &[Consumer], report: &mut Report) -> HashSet<KeyDigest> {
 /// Makes the user of a consumer, with the place of what the address is made of.
 fn user(
     consumer: Consumer,
-    mapping: Mapping,
+    options: Options,
     digests: &HashSet<KeyDigest>,
     report: &mut Report,
 ) -> Option<(Place, User)> {
@@ -130,7 +129,7 @@ fn user(
         report.error(&place, "has neither a username nor a custom_id");
         return None;
     };
-    let address = custom_id.as_ref().filter(|_| mapping.email_from_custom_id);
+    let address = custom_id.as_ref().filter(|_| options.email_from_custom_id);
     let email = match address {
         Some(id) if names::validate_email(&id.text).is_ok() => id.text.to_lowercase(),
         source => format!("{}@{DOMAIN}", local_part(&source.unwrap_or(name).text)),
@@ -143,9 +142,9 @@ fn user(
     if let Some(id) = custom_id.as_ref().filter(|id| address.is_none() && id.text != name.text) {
         report.leave(id.place.clone(), "the custom_id has no counterpart; --email-from custom_id makes it the address");
     }
-    let permissions = permissions(&groups, mapping, report);
+    let permissions = permissions(&groups, options, report);
     let shown = keys.iter().filter_map(|key| key.name.as_ref()).chain([name, source]);
-    for shown in shown.chain(groups.iter().filter(|_| mapping.permissions_from_groups)) {
+    for shown in shown.chain(groups.iter().filter(|_| options.permissions_from_groups)) {
         if let Some(flaw) = placeholder::flaw(&shown.text) {
             report.error(&shown.place, flaw);
             return None;
@@ -214,7 +213,7 @@ fn has_tag_of(key: &Key, digests: &HashSet<KeyDigest>) -> bool {
 }
 
 /// The permissions that groups are by their names, without those that no permission can be made of.
-pub(super) fn sorted_permissions(groups: &[Named]) -> Vec<Permission> {
+pub(crate) fn sorted_permissions(groups: &[Named]) -> Vec<Permission> {
     let groups = groups.iter().filter(|group| &*group.text != ADMIN);
     let mut permissions: Vec<Permission> = groups.filter_map(|group| group.text.parse().ok()).collect();
     permissions.sort_unstable();
@@ -223,10 +222,10 @@ pub(super) fn sorted_permissions(groups: &[Named]) -> Vec<Permission> {
 }
 
 /// The permissions that groups are, by their names; none when the user's are not set.
-fn permissions(groups: &[Named], mapping: Mapping, report: &mut Report) -> Option<Vec<Permission>> {
+fn permissions(groups: &[Named], options: Options, report: &mut Report) -> Option<Vec<Permission>> {
     for group in groups {
         let place = || group.place.clone();
-        if !mapping.permissions_from_groups {
+        if !options.permissions_from_groups {
             report.leave(place(), "the group has no counterpart; --permissions-from groups makes it a permission");
         } else if &*group.text == ADMIN {
             report
@@ -237,14 +236,14 @@ fn permissions(groups: &[Named], mapping: Mapping, report: &mut Report) -> Optio
             }
         }
     }
-    mapping.permissions_from_groups.then(|| sorted_permissions(groups))
+    options.permissions_from_groups.then(|| sorted_permissions(groups))
 }
 
 /// The limit of each key of a consumer, of that of the consumer.
 fn consumer_limit(limits: &[Limit], keys: usize, report: &mut Report) -> Option<Quota> {
     let [limit] = limits else {
         for limit in limits {
-            report.leave(limit.place.clone(), "there are several limits at once; a key has one bucket");
+            report.leave(limit.place.clone(), SEVERAL);
         }
         return None;
     };

@@ -2,7 +2,7 @@
 //! would be one that everybody knows who has the template.
 
 /// Placeholder of decK, as of a key that is one.
-pub(super) const OF_DECK: &str =
+pub(crate) const OF_DECK: &str =
     "is a variable of a decK template; render the file first, as `deck file render --populate-env-vars` does";
 const OF_TEMPLATE: &str = "is a placeholder of a template, which stands for a value; render the file first";
 
@@ -18,7 +18,7 @@ const MIN_LAST_NAME: usize = 4;
 const MAX_MASK: usize = 128;
 
 /// Reason for which a text is a placeholder, if it is one.
-pub(super) fn flaw(text: &str) -> Option<&'static str> {
+pub(crate) fn flaw(text: &str) -> Option<&'static str> {
     if text.contains("${{ env") || text.contains("${{env") {
         return Some(OF_DECK);
     }
@@ -26,7 +26,7 @@ pub(super) fn flaw(text: &str) -> Option<&'static str> {
 }
 
 /// The advice for a line that is no YAML, when a placeholder or a statement of a template is in it.
-pub(super) fn advice(line: &str) -> Option<String> {
+pub(crate) fn advice(line: &str) -> Option<String> {
     let value = line.rsplit(": ").next().unwrap_or(line).trim().trim_matches(['"', '\'', ',']);
     flaw(value).or_else(|| flaw(line.trim())).map(|flaw| format!("the line {}", flaw.replacen("is", "has", 1)))
 }
