@@ -14,7 +14,6 @@ pub mod cli_docs;
 pub mod timer;
 pub mod byte_stream;
 pub mod large_reads;
-pub mod http2_frames;
 pub mod request_body;
 pub mod outbound;
 pub mod abort_on_drop;

@@ -21,7 +21,7 @@ use super::http2::{Http2Connection, Http2Stream, WaitingRequests, connect};
 use super::lifetime::Lifetimes;
 use super::limits::{ConnectionPermit, EndpointLink, IdleUse};
 use crate::endpoint::endpoints::EndpointState;
-use platform::http2_frames::ANSWERED;
+use http2_frames::ANSWERED;
 
 /// Connections of a worker to one endpoint at most, for upstreams that allow few streams on each, or none.
 const MAX_CONNECTIONS: usize = 64;

@@ -10,7 +10,7 @@ use std::task::{Context, Poll, ready};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::head_scan::MAX_INTERIM;
-use platform::http2_frames::FrameScanner;
+use http2_frames::FrameScanner;
 
 /// State of what has passed on a connection to an upstream, written by its stream and read by its requests.
 #[derive(Debug, Default)]

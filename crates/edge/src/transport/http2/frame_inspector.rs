@@ -10,8 +10,8 @@ use tokio::io::{AsyncRead as _, AsyncWrite as _, ReadBuf};
 
 use super::state::Http2State;
 use crate::transport::stream::SharedStream;
+use http2_frames::FrameScanner;
 use platform::byte_stream::StreamInspector;
-use platform::http2_frames::FrameScanner;
 
 /// Inspects what an HTTP/2 connection reads and writes.
 pub(super) struct FrameInspector {

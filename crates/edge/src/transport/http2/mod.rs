@@ -39,8 +39,8 @@ use super::settings::Settings;
 use super::stream::{SharedStream, reset_on_close};
 use super::tracked_service::TrackedService;
 use super::watchdog::{Expired, Watchdog};
+use http2_frames::FrameError;
 use platform::byte_stream::{self, InspectedStream};
-use platform::http2_frames::FrameError;
 
 /// Bytes of a stream's response that are held for a client that takes them slowly.
 const SEND_BUFFER: usize = 64 * 1024;

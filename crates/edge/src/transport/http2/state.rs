@@ -8,7 +8,7 @@ use tokio::time::Instant;
 
 use crate::transport::activity::Activity;
 use crate::transport::reset::Reset;
-use platform::http2_frames::FrameError;
+use http2_frames::FrameError;
 
 /// State of one HTTP/2 connection.
 #[derive(Default)]

@@ -1,5 +1,5 @@
 //! HTTP/2 frames (RFC 9113, section 4.1) of either side of a connection, scanned before the HTTP library reads them:
-//! those of clients by `transport`, those of upstreams by `upstream`.
+//! those of clients by `edge`, those of upstreams by `upstream`.
 //!
 //! The library limits what it keeps: streams that were reset and not accepted yet, streams that it had to reset itself,
 //! CONTINUATION frames of one head, DATA frames of a few bytes or of padding. What is left is scanned for here:
@@ -36,3 +36,8 @@ pub enum FrameError {
     #[error("a head that came in pieces is malformed")]
     Malformed,
 }
+
+/// The example of the README is compiled and run with the tests of the documentation.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

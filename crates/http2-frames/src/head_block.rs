@@ -233,7 +233,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::http2_frames::huffman::tests::encode;
+    use crate::huffman::tests::encode;
 
     const FIELDS: [(&str, &str, Field); 12] = [
         (":path", "/a?b=c", Field::Path),
