@@ -9,7 +9,7 @@ use uuid::Uuid;
 
 use super::call::Call;
 use super::installation::Installation;
-use super::key_id::KeyIdParser;
+use super::key_target::KeyIdParser;
 use super::{CliError, ExitStatus, control};
 use ::control::management::{Org, User};
 use domain::clock::{self, Micros};

@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use serde_json::json;
 
 use super::CliError;
-use super::key_id::KeyIdParser;
+use super::key_target::KeyIdParser;
 use super::output::{self, JsonList};
 use super::secret_output;
 use super::show::Format;

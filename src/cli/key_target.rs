@@ -10,10 +10,9 @@ use zeroize::Zeroizing;
 
 use super::calls::list_keys;
 use super::control::Server;
-use super::key_id::find_key_id;
 use super::{CliError, ExitStatus, output};
 use ::control::management::{Key, KeyQuery};
-use domain::key::{KeyDigest, KeyId};
+use domain::key::{self, KeyDigest, KeyId};
 use domain::management_token;
 use domain::secret::Secret;
 
@@ -163,6 +162,26 @@ pub(super) fn read_key() -> Result<Zeroizing<Vec<u8>>, CliError> {
 /// Returns whether a text is a whole management token.
 fn is_token(text: &[u8]) -> bool {
     management_token::parse(text.trim_ascii()).is_some()
+}
+
+/// Parses a key id, or the id in a whole key. Unlike clap's own parsers, its error does not repeat the argument.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct KeyIdParser;
+
+impl TypedValueParser for KeyIdParser {
+    type Value = KeyId;
+
+    fn parse_ref(&self, command: &clap::Command, _: Option<&clap::Arg>, value: &OsStr) -> Result<KeyId, clap::Error> {
+        value.to_str().and_then(find_key_id).ok_or_else(|| {
+            let message = "this is not a key id: give the nine characters that follow sk_live_\n";
+            clap::Error::raw(ErrorKind::ValueValidation, message).with_cmd(command)
+        })
+    }
+}
+
+/// The key id in a text: in a whole key, in the beginning of one, or by itself.
+pub(super) fn find_key_id(text: &str) -> Option<KeyId> {
+    key::parse(text.as_bytes()).or_else(|| text.strip_prefix(key::PREFIX).unwrap_or(text).parse().ok())
 }
 
 #[cfg(test)]

@@ -75,7 +75,6 @@ mod list;
 mod key_record;
 mod policy_text;
 mod expiry;
-mod key_id;
 mod key_target;
 mod error;
 

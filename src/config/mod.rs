@@ -34,7 +34,6 @@ mod retries;
 mod health;
 mod limits;
 mod state;
-mod redis;
 mod audit;
 mod shipping;
 mod routes;

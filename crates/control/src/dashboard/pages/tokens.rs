@@ -1,4 +1,4 @@
-//! The table of management tokens, and the form that revokes one.
+//! The table of management tokens, the page that shows a new one, once, and the form that revokes one.
 
 use askama::Template;
 
@@ -6,6 +6,7 @@ use super::layout::Layout;
 use super::paging::Paging;
 use super::timestamp::Timestamp;
 use crate::management::TokenStatus;
+use domain::secret::Secret;
 
 /// The management tokens of the organization, for admins.
 #[derive(Clone, Debug, Template)]
@@ -17,6 +18,18 @@ pub struct TokensPage {
     pub rows: Vec<TokenFacts>,
     /// Links to the other pages.
     pub paging: Paging,
+}
+
+/// A new management token in the clear. Besides the page of a new key the only page with a secret on it.
+#[derive(Clone, Debug, Template)]
+#[template(path = "new_token.html")]
+pub struct NewTokenPage {
+    /// Page frame.
+    pub layout: Layout,
+    /// The token without its secret.
+    pub facts: TokenFacts,
+    /// The whole token.
+    pub token: Secret,
 }
 
 /// The form that revokes a token. Its field `descendants` ends the keys and rules that the token made as well.

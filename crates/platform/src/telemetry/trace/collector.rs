@@ -9,7 +9,7 @@ use opentelemetry_proto::tonic::resource::v1::Resource;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans};
 use prost::Message as _;
 
-use super::record::TraceRecord;
+use super::queue::TraceRecord;
 use super::settings::Settings;
 use super::span_data::push_spans;
 use crate::metrics::TraceMetrics;

@@ -13,7 +13,6 @@
 mod settings;
 mod sampling;
 mod trace_facts;
-mod record;
 mod queue;
 mod tracer;
 mod span_data;

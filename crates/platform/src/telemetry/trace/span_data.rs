@@ -13,7 +13,7 @@ use opentelemetry_proto::tonic::trace::v1::span::{Link, SpanKind};
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode as SpanStatus;
 use opentelemetry_proto::tonic::trace::v1::{Span, SpanFlags, Status};
 
-use super::record::TraceRecord;
+use super::queue::TraceRecord;
 use super::trace_facts::Try;
 use crate::metrics::{OTHER_METHOD, known_method};
 use crate::outbound::delivery::otlp::{number, text};

@@ -7,7 +7,7 @@ use http::request::Parts;
 use http::{HeaderMap, HeaderValue};
 
 use super::queue::Queue;
-use super::record::TraceRecord;
+use super::queue::TraceRecord;
 use super::sampling::Ratio;
 use super::settings::{ClientContext, Settings};
 use super::trace_facts::{TraceFacts, new_span_id, new_trace_id};

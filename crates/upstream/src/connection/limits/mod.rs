@@ -20,7 +20,6 @@
 //! - With a bound below the number of workers there are no shares, and the two points before hold for all connections:
 //!   a worker may wait in vain. The configuration warns of that.
 
-mod settings;
 mod share;
 mod limiter;
 mod permit;
@@ -32,6 +31,6 @@ mod tests;
 pub(crate) use limiter::ConnectionLimiter;
 pub(crate) use permit::{ClosingMark, ConnectionPermit};
 pub(crate) use queue::{Acquisition, Grant, LocalRequest, QueueFull, QueuePlace};
-pub use settings::ConnectionBounds;
 pub(crate) use share::OpenConnections;
+pub use worker_link::ConnectionBounds;
 pub(crate) use worker_link::{EndpointLink, IdleUse, WorkerLink};

@@ -15,6 +15,7 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
+use std::time::Duration;
 
 use tokio::sync::Notify;
 use tokio::sync::futures::Notified;
@@ -22,8 +23,28 @@ use tokio::sync::futures::Notified;
 use super::limiter::ConnectionLimiter;
 use super::permit::ConnectionPermit;
 use super::queue::{Acquisition, Grant, LocalRequest, Queue, QueueFull, Waiter};
-use super::settings::ConnectionBounds;
 use super::share::{OpenConnections, WorkerShare};
+
+/// Bounds of the connections to the endpoints, of all workers together, and of the wait for one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionBounds {
+    /// Open connections to each endpoint at most; none: any number.
+    pub max: Option<usize>,
+    /// Open connections to all endpoints together at most; none: any number.
+    pub max_total: Option<usize>,
+    /// Requests that wait for a connection at most; more are refused at once.
+    pub max_waiting: usize,
+    /// Time that a request waits at most; never more than half of the time-out of connecting.
+    pub max_wait: Duration,
+    /// Connections to each endpoint that are kept open ahead of requests.
+    pub min_idle: usize,
+}
+
+impl Default for ConnectionBounds {
+    fn default() -> Self {
+        Self { max: None, max_total: None, max_waiting: 1000, max_wait: Duration::from_secs(1), min_idle: 0 }
+    }
+}
 
 /// Link of one worker to the limiter. Used by the worker's thread only. Dropped, it is woken no more; connections that
 /// are left keep their shares.
