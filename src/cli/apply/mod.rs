@@ -7,6 +7,7 @@
 mod document;
 mod flaws;
 mod plan;
+mod step;
 mod org_policy_step;
 mod user_step;
 mod policy_step;
@@ -23,8 +24,9 @@ use serde::de::IgnoredAny;
 use serde_json::json;
 
 use self::document::Document;
-use self::plan::{Action, Step, plan};
+use self::plan::plan;
 use self::present::Present;
+use self::step::{Action, Step};
 use super::control::{self, Server};
 use super::installation::Installation;
 use super::output::Escaped;

@@ -2,10 +2,11 @@
 
 use std::time::Duration;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::document::OrgSpec;
-use super::plan::{FieldChange, Step, patch_org};
+use super::step::{FieldChange, Step};
+use crate::cli::call::Call;
 use ::control::management::Org;
 use platform::settings::WithUnit;
 use state::{InvalidPolicy, OrgPolicy};
@@ -32,6 +33,11 @@ pub(super) fn plan(step: &mut Step, spec: &OrgSpec, org: Option<&Org>) {
     let changed = fields(present).into_iter().zip(fields(wanted)).filter(|(old, new)| old != new);
     step.changes.extend(changed.map(|((field, old), (_, new))| FieldChange { field, old: org.map(|_| old), new }));
     step.calls.push(patch_org(spec, json!({ "policy": spec.policy })));
+}
+
+/// The call that patches an organization.
+pub(super) fn patch_org(org: &OrgSpec, patch: Value) -> Call {
+    Call::patch(&["orgs", &org.name], &patch)
 }
 
 fn fields(policy: OrgPolicy) -> [(&'static str, String); 3] {

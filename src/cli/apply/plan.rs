@@ -7,12 +7,13 @@
 
 use std::fmt;
 
-use serde::Serialize;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::document::{Document, KeySpec, LimitSpec, OrgSpec};
+use super::org_policy_step::patch_org;
 use super::org_users::OrgUsers;
 use super::present::{Present, PresentOrg};
+use super::step::{Action, Step};
 use super::{org_policy_step, policy_step, rule_step, user_step};
 use crate::cli::call::Call;
 use crate::cli::calls::{create_org, limit_key, revoke_key};
@@ -23,43 +24,6 @@ use domain::names;
 use domain::quota::Quota;
 use platform::settings::WithUnit;
 use state::{OrgPolicy, TooLate};
-
-/// One step of a plan.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct Step {
-    pub(super) action: Action,
-    /// `organization`, `user`, `rule` or `key`.
-    pub(super) record: &'static str,
-    pub(super) name: String,
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub(super) changes: Vec<FieldChange>,
-    /// Reason of a conflict.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub(super) reason: Option<String>,
-    /// The calls that the step performs, in this order.
-    #[serde(skip)]
-    pub(super) calls: Vec<Call>,
-}
-
-/// Kind of a step.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
-#[serde(rename_all = "snake_case")]
-pub(super) enum Action {
-    Create,
-    Change,
-    /// Revokes a key, removes a user or a federation rule.
-    Withdraw,
-    /// Cannot be done; then nothing is.
-    Conflict,
-}
-
-/// A field with its value before and after.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub(super) struct FieldChange {
-    pub(super) field: &'static str,
-    pub(super) old: Option<String>,
-    pub(super) new: String,
-}
 
 /// Compares a file with the present state.
 pub(super) fn plan(document: &Document, present: &Present) -> Vec<Step> {
@@ -201,11 +165,6 @@ fn existing_key(
     policy_step::plan_existing(step, spec, key, org_bounds(org, existing));
 }
 
-/// The call that patches an organization.
-pub(super) fn patch_org(org: &OrgSpec, patch: Value) -> Call {
-    Call::patch(&["orgs", &org.name], &patch)
-}
-
 /// The policy of an organization when the file is applied; one that is not valid is a conflict of its own.
 fn org_bounds(org: &OrgSpec, existing: Option<&PresentOrg>) -> OrgPolicy {
     org_policy_step::wanted(org, existing.map(|existing| &existing.org)).unwrap_or_default()
@@ -213,32 +172,6 @@ fn org_bounds(org: &OrgSpec, existing: Option<&PresentOrg>) -> OrgPolicy {
 
 fn beyond_user(user: &str, beyond: &Permission) -> String {
     format!("the user {user} does not have the permission {beyond}; give it to the user as well, or leave it out")
-}
-
-impl Step {
-    pub(super) fn new(action: Action, record: &'static str, name: String) -> Self {
-        let changes = Vec::new();
-        Self { action, record, name, changes, reason: None, calls: Vec::new() }
-    }
-
-    pub(super) fn change(&mut self, field: &'static str, old: Option<String>, new: String, call: Call) {
-        self.changes.push(FieldChange { field, old, new });
-        self.calls.push(call);
-    }
-
-    /// Shows a field of a new record.
-    pub(super) fn show(&mut self, field: &'static str, new: String) {
-        self.changes.push(FieldChange { field, old: None, new });
-    }
-
-    pub(super) fn conflict(&mut self, reason: &str) {
-        *self = Self::new(Action::Conflict, self.record, std::mem::take(&mut self.name));
-        self.reason = Some(reason.to_owned());
-    }
-
-    fn is_empty(&self) -> bool {
-        self.calls.is_empty() && self.reason.is_none()
-    }
 }
 
 impl LimitSpec {
@@ -263,27 +196,6 @@ impl From<LimitSpec> for LimitUpdate {
 impl fmt::Display for LimitSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} per {}, burst {}", self.requests, WithUnit::Duration(self.per), self.burst())
-    }
-}
-
-/// `+ user acme/ada@example.com: permissions queries:read`.
-impl fmt::Display for Step {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let sign = match self.action {
-            Action::Create => '+',
-            Action::Change => '~',
-            Action::Withdraw => '-',
-            Action::Conflict => '!',
-        };
-        write!(f, "{sign} {} {}", self.record, self.name)?;
-        for (index, FieldChange { field, old, new }) in self.changes.iter().enumerate() {
-            f.write_str(if index == 0 { ": " } else { "; " })?;
-            match old {
-                Some(old) => write!(f, "{field} {old} -> {new}")?,
-                None => write!(f, "{field} {new}")?,
-            }
-        }
-        self.reason.as_ref().map_or(Ok(()), |reason| write!(f, ": {reason}"))
     }
 }
 

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::document::KeySpec;
-use super::plan::{FieldChange, Step};
+use super::step::{FieldChange, Step};
 use crate::cli::calls::{disable_key, enable_key, set_key};
 use crate::cli::policy_text::{expires_text, networks_text, permissions_text, tags_text};
 use ::control::management::{Key, PolicyUpdate};

@@ -5,7 +5,7 @@
 
 use super::document::{OrgSpec, RuleSpec};
 use super::org_users::OrgUsers;
-use super::plan::{Action, FieldChange, Step};
+use super::step::{Action, FieldChange, Step};
 use crate::cli::calls::{create_rule, remove_rule};
 use crate::cli::federation::claims_text;
 use crate::cli::policy_text::{permissions_text, tags_text};

@@ -4,7 +4,7 @@ use serde_json::json;
 
 use super::document::{OrgSpec, UserSpec};
 use super::org_users::OrgUsers;
-use super::plan::{Action, Step};
+use super::step::{Action, Step};
 use crate::cli::call::Call;
 use crate::cli::calls::{self, patch_user};
 use ::control::management::{Responsible, User, UserKind};

@@ -15,15 +15,12 @@ const CIRCLES: &[(&str, &str)] = &[
          management/operands management/sessions management/uses oidc/jws oidc/jwt_verifier \
          oidc/subject_token request",
     ),
-    ("crates/control/src/management", "key_creation key_policy keys"),
-    ("crates/control/src/management", "patches users"),
     (
         "crates/state/src",
         "decision embedded/cached_principals embedded/entitlements embedded/key_record embedded/key_slots \
          embedded/key_state embedded/key_terms embedded/stored_key embedded/successor",
     ),
     ("crates/state/src", "import redis/directory/digest_claims redis/identity redis/import/confirm redis/import/mod"),
-    ("src/cli/apply", "org_policy_step plan policy_step rule_step user_step"),
 ];
 
 type Edges<'a> = BTreeMap<&'a Path, BTreeSet<&'a Path>>;

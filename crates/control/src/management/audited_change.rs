@@ -25,6 +25,14 @@ pub(super) struct Target {
 impl Target {
     /// The state as a whole.
     pub(super) const STATE: Self = Self { org: None, user: None, key: None };
+
+    pub(super) fn of_key(key: &state::Key) -> Self {
+        Self { org: Some(key.org), user: Some(key.user), key: Some(key.id) }
+    }
+
+    pub(super) fn of_user(user: &state::User) -> Self {
+        Self { org: Some(user.org), user: Some(user.id), key: None }
+    }
 }
 
 impl Management {

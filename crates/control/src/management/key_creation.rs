@@ -8,8 +8,8 @@
 use super::actor::AuditActor;
 use super::audited_change::Target;
 use super::authorization::Access;
-use super::keys::{OwnedKey, member, new_record, target};
 use super::operands::check_digest;
+use super::owned_key::{OwnedKey, member, new_record};
 use super::{Actor, ApiKey, Management, ManagementError, NewKey, PolicyUpdate};
 use domain::clock::Micros;
 use domain::key::policy::KeyPolicy;
@@ -132,7 +132,7 @@ impl Management {
             let plain = PlainKey::generate(KeyId::generate(draft.org.tag)?)?;
             let key = draft.record(plain.id(), now);
             let change = Change::CreateKey { key: key.clone(), digest: plain.digest() };
-            match self.apply_change("key.create", target(&key), change, by).await {
+            match self.apply_change("key.create", Target::of_key(&key), change, by).await {
                 Err(ManagementError::Taken("id")) if attempts < MAX_ID_ATTEMPTS => {}
                 created => {
                     let owned = OwnedKey::new(key, draft.user, draft.org, actor);
@@ -193,7 +193,7 @@ impl Management {
         loop {
             attempts += 1;
             let change = Change::CreateKey { key: key.clone(), digest: new.digest };
-            let target: Target = target(&key);
+            let target = Target::of_key(&key);
             let created = self.apply_change_at(new.action, new.path, target, change, by).await;
             let is_id_taken = matches!(created, Err(ManagementError::Taken("id")));
             if is_id_taken && new.is_id_given {

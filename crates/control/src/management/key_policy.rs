@@ -5,8 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::actor::AuditActor;
+use super::audited_change::Target;
 use super::authorization::Access;
-use super::keys::{OwnedKey, target};
+use super::owned_key::OwnedKey;
 use super::{Actor, Key, Management, ManagementError, given};
 use domain::clock::Micros;
 use domain::identity::Permission;
@@ -156,7 +157,7 @@ impl Management {
     ) -> Result<Key, ManagementError> {
         let key = owned.key.id;
         let change = Change::set_key_policy(key, Box::new(patch), by.actor.policy_scope(by.now));
-        self.apply_change(operation, target(&owned.key), change, by).await?;
+        self.apply_change(operation, Target::of_key(&owned.key), change, by).await?;
         // Read again: others may have changed other fields.
         Ok(self.show_owned(&self.find_key(by.actor, key).await?, by.now))
     }

@@ -4,29 +4,17 @@ use super::audited_change::Target;
 use super::authorization::Access;
 use super::key_creation::NewDigest;
 use super::operands::{check_creation, check_digest};
-use super::user::Responsible;
+use super::owned_key::{OwnedKey, member, new_record};
 use super::{Actor, ApiKey, Key, KeyActor, LimitUpdate, Management, ManagementError, NewKey, PolicyUpdate};
 use domain::clock::Micros;
 use domain::key::{KeyDigest, KeyId};
 use domain::management_token::TokenScope;
 use domain::names;
 use domain::quota::Quota;
-use state::{self, Change, KeyActors, KeyEvent, Membership};
+use state::{self, Change, KeyEvent, Membership};
 
 /// Name of every session quota key.
 const SESSION_QUOTA_KEY_NAME: &str = "web sessions";
-
-/// Key record with its user, organization and actors, as they were when they were read.
-#[derive(Debug)]
-pub(super) struct OwnedKey {
-    pub(super) key: state::Key,
-    pub(super) user: Option<state::User>,
-    pub(super) org: Option<state::Org>,
-    /// The person who is responsible for the user, if that is a service.
-    pub(super) responsible: Option<Responsible>,
-    /// As the actor of the operation may know them.
-    pub(super) actors: KeyActors<KeyActor>,
-}
 
 /// Key of an older system.
 #[derive(Clone, Debug)]
@@ -89,7 +77,7 @@ impl Management {
     pub async fn revoke_key(&self, actor: &Actor, id: KeyId, now: Micros) -> Result<Key, ManagementError> {
         let by = self.authorize(actor, Access::Key(id, TokenScope::KeysRevoke), now).await?;
         let mut owned = self.find_key(actor, id).await?;
-        self.apply_change("key.revoke", target(&owned.key), Change::RevokeKey { key: id, at: now }, by).await?;
+        self.apply_change("key.revoke", Target::of_key(&owned.key), Change::RevokeKey { key: id, at: now }, by).await?;
         // The first revocation stands, as in the state.
         if owned.key.revoked.is_none() {
             owned.key.revoked = Some(now);
@@ -180,26 +168,4 @@ impl Management {
     pub(super) fn quota(&self, key: &state::Key) -> Quota {
         self.state.quota().in_force(key.quota)
     }
-}
-
-impl OwnedKey {
-    /// A key that this actor has just created.
-    pub(super) fn new(key: state::Key, user: state::User, org: state::Org, actor: &Actor) -> Self {
-        let mut actors = KeyActors::default();
-        actors.record(KeyEvent::Created, key.created, KeyActor::of(actor));
-        Self { key, user: Some(user), org: Some(org), responsible: None, actors }
-    }
-}
-
-pub(super) fn member(user: &state::User) -> Membership {
-    Membership { org: user.org, user: user.id }
-}
-
-/// The record of a new key.
-pub(super) fn new_record(id: KeyId, owner: Membership, name: String, now: Micros) -> state::Key {
-    state::Key::new(id, owner.org, owner.user, name, now)
-}
-
-pub(super) fn target(key: &state::Key) -> Target {
-    Target { org: Some(key.org), user: Some(key.user), key: Some(key.id) }
 }

@@ -11,8 +11,8 @@ use tokio::time::sleep;
 
 use super::authorization::Access;
 use super::key_creation::NewDigest;
-use super::keys::OwnedKey;
 use super::operands::check_digest;
+use super::owned_key::OwnedKey;
 use super::{Actor, Key, KeyStatus, Management, ManagementError, NewKeyRequest};
 use domain::clock::Micros;
 use domain::identity::{AuthMethod, Principal, PrincipalHeaders};

@@ -35,6 +35,7 @@ mod user;
 mod users;
 mod services;
 mod keys;
+mod owned_key;
 mod key_creation;
 mod keys_by_digest;
 mod federation_rules;

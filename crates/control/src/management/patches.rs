@@ -6,11 +6,12 @@
 
 use serde::Deserialize;
 
+use super::audited_change::Target;
 use super::authorization::Access;
 use super::user::Responsible;
 use super::{
     Actor, Key, LimitPatch, Management, ManagementError, Org, OrgPolicyUpdate, PolicyUpdate, User, check_concurrent,
-    conditions, given, keys, operands, orgs, users,
+    conditions, given, operands, orgs,
 };
 use domain::clock::Micros;
 use domain::identity::Permission;
@@ -171,7 +172,7 @@ impl Management {
             Some(tag) => conditions::require_read(change, tag, actor)?,
             None => change,
         };
-        self.apply_change(action, users::target(&user), change, by).await?;
+        self.apply_change(action, Target::of_user(&user), change, by).await?;
         if suspended == Some(true) {
             self.end_memberships(&user, by).await?;
         }
@@ -222,7 +223,7 @@ impl Management {
             Some(Some(limits)) => Field::Set(limits.apply_to(in_force, self.state.quota()).validate()?),
         };
         let change = Change::UpdateKey { key: id, patch: KeyPatch { quota, policy } };
-        self.apply_change(action, keys::target(&owned.key), change, by).await?;
+        self.apply_change(action, Target::of_key(&owned.key), change, by).await?;
         // Read again: others may have changed other fields.
         Ok(self.show_owned(&self.find_key(actor, id).await?, now))
     }

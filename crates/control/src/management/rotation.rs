@@ -5,8 +5,8 @@
 
 use std::time::Duration;
 
+use super::audited_change::Target;
 use super::authorization::Access;
-use super::keys::target;
 use super::operands::check_digest;
 use super::{Actor, ApiKey, KeyActor, Management, ManagementError, NewKey};
 use domain::clock::Micros;
@@ -89,7 +89,7 @@ impl Management {
         let (digest, api_key) = rotation.secret(id)?;
         let previous_until = now.after(overlap);
         let change = Change::RotateKey { key: id, digest, at: now, previous_until, last: rotation.last };
-        let changed = self.apply_change("key.rotate", target(&owned.key), change, by).await;
+        let changed = self.apply_change("key.rotate", Target::of_key(&owned.key), change, by).await;
         if let Err(ManagementError::Rotated { key, at, .. }) = changed {
             // For the text of the error alone.
             let actors = self.key_actors(actor, owned.key.org, &[id]).await.unwrap_or_default();

@@ -12,7 +12,7 @@ use uuid::Uuid;
 
 use super::audited_change::use_end;
 use super::key_creation::MAX_ID_ATTEMPTS;
-use super::keys::{member, new_record};
+use super::owned_key::{member, new_record};
 use super::{ApiKey, ClientInfo, FederationError, Management, ManagementError};
 use crate::oidc::SubjectToken;
 use domain::clock::Micros;

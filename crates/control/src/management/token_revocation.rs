@@ -10,7 +10,7 @@ use super::actor::AuditActor;
 use super::audited_change::Target;
 use super::authorization::Access;
 use super::federation_rules::{path, target as target_of_rule};
-use super::{Actor, Descendants, FederationError, Management, ManagementError, Token, keys};
+use super::{Actor, Descendants, FederationError, Management, ManagementError, Token};
 use domain::clock::Micros;
 use domain::key::KeyId;
 use domain::management_token::{ManagementToken, TokenId, TokenScope};
@@ -133,7 +133,7 @@ impl Management {
         for key in &found.keys {
             let Some(record) = self.state.key(*key).await? else { continue };
             let revoke = Change::RevokeKey { key: *key, at: by.now };
-            self.apply_change("key.revoke", keys::target(&record), revoke, by).await?;
+            self.apply_change("key.revoke", Target::of_key(&record), revoke, by).await?;
         }
         Ok(())
     }

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use super::actor::AuditActor;
-use super::keys::target;
+use super::audited_change::Target;
 use super::{Actor, Management, ManagementError};
 use domain::clock::Micros;
 use domain::key::policy::{Disabled, DisabledBy, Field, PolicyPatch};
@@ -110,7 +110,7 @@ impl Management {
         let patch = PolicyPatch { disabled: Field::Set(disabled), ..PolicyPatch::default() };
         let allowed = PolicyScope::Unused(since);
         let change = Change::set_key_policy(key.id, Box::new(patch), allowed);
-        match self.apply_change("key.disable_unused", target(key), change, by).await {
+        match self.apply_change("key.disable_unused", Target::of_key(key), change, by).await {
             Ok(()) => Ok(true),
             Err(ManagementError::InUse(_) | ManagementError::Revoked(_) | ManagementError::NoKey(_)) => Ok(false),
             Err(error) => Err(error),

@@ -55,7 +55,7 @@ impl Management {
             ..state::User::new(UserId::generate(), org, email, by.now)
         };
         let path = if user.is_service() { "user.create/service" } else { "user.create" };
-        self.apply_change_at("user.create", path, target(&user), Change::CreateUser(user.clone()), by).await?;
+        self.apply_change_at("user.create", path, Target::of_user(&user), Change::CreateUser(user.clone()), by).await?;
         Ok(user)
     }
 
@@ -103,7 +103,7 @@ impl Management {
             self.end_memberships(&user, by).await?;
         }
         let change = Change::permit_user(user.org, user.id, permissions.clone(), vouched_by.clone());
-        self.apply_change("user.permit", target(&user), change, by).await?;
+        self.apply_change("user.permit", Target::of_user(&user), change, by).await?;
         Ok(state::User { permissions, withdrawn: None, vouched_by: vouched_by.or(user.vouched_by), ..user })
     }
 
@@ -155,11 +155,7 @@ impl Management {
         let user = self.find_user(self.find_org(org).await?.id, user).await?;
         let responsible = self.find_responsible(&user).await?;
         let change = Change::RemoveUser { org: user.org, user: user.id, at: now };
-        self.apply_change("user.remove", target(&user), change, by).await?;
+        self.apply_change("user.remove", Target::of_user(&user), change, by).await?;
         Ok(User::new(state::User { removed: Some(now), ..user }, responsible))
     }
-}
-
-pub(super) fn target(user: &state::User) -> Target {
-    Target { org: Some(user.org), user: Some(user.id), key: None }
 }

@@ -9,7 +9,7 @@
 //! - A withdrawn user keeps keys and record. A later claim takes the withdrawal back, and so does the operator.
 
 use super::actor::AuditActor;
-use super::users::target;
+use super::audited_change::Target;
 use super::{Actor, ClientInfo, Entitlements, Management, ManagementError};
 use domain::clock::Micros;
 use domain::identity::Voucher;
@@ -67,7 +67,7 @@ impl Management {
     async fn withdraw_user(&self, user: &state::User, by: AuditActor<'_>) -> Result<(), ManagementError> {
         let change = Change::WithdrawUser { org: user.org, user: user.id, at: by.now };
         // The user first: from then on no session acts there, also one that begins meanwhile.
-        self.apply_change("user.withdraw", target(user), change, by).await?;
+        self.apply_change("user.withdraw", Target::of_user(user), change, by).await?;
         self.end_memberships(user, by).await
     }
 }
