@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::policy_form::parse_networks;
-use super::{HandlerResult, PageContext, render_form};
+use super::{HandlerResult, PageContext, new_key, render_form};
 
 use crate::dashboard::pages::{CreateTokenPage, NavEntry, ScopeChoice, TokenErrors, TokenExpiry};
 use crate::management::{ADMIN_SCOPES, ManagementError, TokenSettings};
@@ -16,48 +16,46 @@ use domain::names;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
-impl PageContext<'_> {
-    pub(super) async fn show_create_token(&self) -> HandlerResult {
-        if !self.user.is_admin() {
-            return Err(ManagementError::NotAllowed.into());
+pub(super) async fn show_create_token(context: &PageContext<'_>) -> HandlerResult {
+    if !context.user.is_admin() {
+        return Err(ManagementError::NotAllowed.into());
+    }
+    token_form(context, &Form::default(), TokenErrors::default()).await
+}
+
+/// The form with these values, and with the errors in them.
+async fn token_form(context: &PageContext<'_>, form: &Form, errors: TokenErrors) -> HandlerResult {
+    let choice = |scope: TokenScope| ScopeChoice {
+        scope,
+        is_ticked: form.fields("scope").any(|ticked| ticked == scope.as_str()),
+    };
+    let page = CreateTokenPage {
+        layout: context.layout(NavEntry::Tokens).await?,
+        name: form.field("name").to_owned(),
+        scopes: ADMIN_SCOPES.map(choice).into(),
+        expiry: TokenExpiry::from_value(form.field("expiry")).unwrap_or_default(),
+        networks: form.field("networks").to_owned(),
+        errors,
+    };
+    let has_error = !page.errors.all().is_empty();
+    render_form(&page, has_error)
+}
+
+pub(super) async fn create_token(context: &PageContext<'_>) -> HandlerResult {
+    let form = context.request.form();
+    let settings = match token_settings(&form, context.org(), context.request.now) {
+        Ok(settings) => settings,
+        Err(errors) => return token_form(context, &form, errors).await,
+    };
+    let sealer = context.management.key_sealer(context.user).await?;
+    let errors = match context.management.create_token(&context.actor, settings, context.request.now).await {
+        Ok(created) => return new_key::lead_to_new_token(context, &sealer, &created),
+        Err(error @ ManagementError::InvalidToken(_)) => {
+            TokenErrors { general: Some(error.for_people()), ..TokenErrors::default() }
         }
-        self.token_form(&Form::default(), TokenErrors::default()).await
-    }
-
-    /// The form with these values, and with the errors in them.
-    async fn token_form(&self, form: &Form, errors: TokenErrors) -> HandlerResult {
-        let choice = |scope: TokenScope| ScopeChoice {
-            scope,
-            is_ticked: form.fields("scope").any(|ticked| ticked == scope.as_str()),
-        };
-        let page = CreateTokenPage {
-            layout: self.layout(NavEntry::Tokens).await?,
-            name: form.field("name").to_owned(),
-            scopes: ADMIN_SCOPES.map(choice).into(),
-            expiry: TokenExpiry::from_value(form.field("expiry")).unwrap_or_default(),
-            networks: form.field("networks").to_owned(),
-            errors,
-        };
-        let has_error = !page.errors.all().is_empty();
-        render_form(&page, has_error)
-    }
-
-    pub(super) async fn create_token(&self) -> HandlerResult {
-        let form = self.request.form();
-        let settings = match token_settings(&form, self.org(), self.request.now) {
-            Ok(settings) => settings,
-            Err(errors) => return self.token_form(&form, errors).await,
-        };
-        let sealer = self.management.key_sealer(self.user).await?;
-        let errors = match self.management.create_token(&self.actor, settings, self.request.now).await {
-            Ok(created) => return self.lead_to_new_token(&sealer, &created),
-            Err(error @ ManagementError::InvalidToken(_)) => {
-                TokenErrors { general: Some(error.for_people()), ..TokenErrors::default() }
-            }
-            Err(error) => return Err(error.into()),
-        };
-        self.token_form(&form, errors).await
-    }
+        Err(error) => return Err(error.into()),
+    };
+    token_form(context, &form, errors).await
 }
 
 /// Reads the settings of a token from a submitted form, or the errors in it.

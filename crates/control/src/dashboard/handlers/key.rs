@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::keys::activity_chart;
-use super::{HandlerResult, PageContext, render};
+use super::{HandlerResult, PageContext, key_id, key_policy, keys, render};
 use crate::dashboard::error::DashboardError;
 use crate::dashboard::pages::{
     AdmissionFilter, Gauge, KeyDetails, KeyLimits, KeyPage, LimitUsage, NavEntry, OutcomeText, RecordSource,
@@ -29,133 +29,139 @@ struct KeyRecords {
     refusals: Option<UsePage>,
 }
 
-impl PageContext<'_> {
-    /// The key id in a path. A text that cannot be an id names no page.
-    pub(super) fn key_id(text: &str) -> Result<KeyId, DashboardError> {
-        text.parse().map_err(|_| DashboardError::NotFound)
-    }
+pub(super) async fn show_key(context: &PageContext<'_>, id: &str) -> HandlerResult {
+    let explanation = context.management.explain_key(&context.actor, key_id(id)?, context.request.now).await?;
+    let records = key_records(context, explanation.key.id).await?;
+    render(&key_page(context, explanation, records).await?)
+}
 
-    pub(super) async fn show_key(&self, id: &str) -> HandlerResult {
-        let explanation = self.management.explain_key(&self.actor, Self::key_id(id)?, self.request.now).await?;
-        let records = self.key_records(explanation.key.id).await?;
-        render(&self.key_page(explanation, records).await?)
-    }
+async fn key_records(context: &PageContext<'_>, key: KeyId) -> Result<KeyRecords, DashboardError> {
+    let refused = UseFilter { refused: Some(true), outcome: None };
+    Ok(KeyRecords {
+        activity: keys::key_activity(context, vec![key]).await?,
+        uses: uses(context, key, use_filter(page_filter(context)), &context.page_query(PAGE_SIZE)).await?,
+        refusals: uses(context, key, refused, &PageQuery::first(REFUSALS)).await?,
+    })
+}
 
-    async fn key_records(&self, key: KeyId) -> Result<KeyRecords, DashboardError> {
-        let refused = UseFilter { refused: Some(true), outcome: None };
-        Ok(KeyRecords {
-            activity: self.key_activity(vec![key]).await?,
-            uses: self.uses(key, use_filter(self.page_filter()), &self.page_query(PAGE_SIZE)).await?,
-            refusals: self.uses(key, refused, &PageQuery::first(REFUSALS)).await?,
-        })
-    }
+/// Some uses of a key; `None` when the journal cannot be read.
+async fn uses(
+    context: &PageContext<'_>,
+    key: KeyId,
+    filter: UseFilter,
+    page: &PageQuery,
+) -> Result<Option<UsePage>, DashboardError> {
+    let uses = context.management.list_uses(&context.actor, key, filter, page, context.request.now).await;
+    Ok(context.if_readable(uses, "the requests with a key")?)
+}
 
-    /// Some uses of a key; `None` when the journal cannot be read.
-    async fn uses(&self, key: KeyId, filter: UseFilter, page: &PageQuery) -> Result<Option<UsePage>, DashboardError> {
-        let uses = self.management.list_uses(&self.actor, key, filter, page, self.request.now).await;
-        Ok(self.if_readable(uses, "the requests with a key")?)
-    }
+async fn key_page(
+    context: &PageContext<'_>,
+    explanation: Explanation,
+    records: KeyRecords,
+) -> Result<KeyPage, DashboardError> {
+    let Explanation { verdict, key, user, org, standing } = explanation;
+    let KeyRecords { activity, uses, refusals } = records;
+    let own_activity = activity.as_ref().and_then(|report| report.keys.get(&key.id));
+    let filter = page_filter(context);
+    let older = |uses: &Option<UsePage>, filter| {
+        let cursor = uses.as_ref().and_then(|uses| uses.page.next.as_ref());
+        cursor.map(|cursor| uses_href(context, key.id, filter, cursor))
+    };
+    let only_refused = PageFilter { admission: AdmissionFilter::Refused, outcome: None };
+    let is_revoked = key.status == KeyStatus::Revoked;
+    Ok(KeyPage {
+        layout: context.layout(NavEntry::Keys).await?,
+        key: key_details(context, &key, &user, activity.as_ref()),
+        limits: key_limits(&key, &org),
+        // The bucket of a revoked key limits no requests any more.
+        usage: (!is_revoked).then(|| limit_usage(context, &standing)),
+        policy: key_policy::policy_facts(context, &key.policy),
+        verdict: Verdict { admitted: is_admitted(&key, &standing), sentence: verdict },
+        activity: own_activity.map(activity_chart),
+        older_refusals: older(&refusals, only_refused),
+        refusals: refusals.iter().flat_map(|uses| &uses.page.items).map(|record| use_row(context, record)).collect(),
+        newer: context.page_query(PAGE_SIZE).cursor.map(|_| uses_href(context, key.id, filter, "")),
+        older: older(&uses, filter),
+        filter,
+        source: key_source(context, activity.as_ref(), uses.as_ref()),
+        uses: uses.map(|uses| uses.page.items.iter().map(|record| use_row(context, record)).collect()),
+    })
+}
 
-    async fn key_page(&self, explanation: Explanation, records: KeyRecords) -> Result<KeyPage, DashboardError> {
-        let Explanation { verdict, key, user, org, standing } = explanation;
-        let KeyRecords { activity, uses, refusals } = records;
-        let own_activity = activity.as_ref().and_then(|report| report.keys.get(&key.id));
-        let filter = self.page_filter();
-        let older = |uses: &Option<UsePage>, filter| {
-            let cursor = uses.as_ref().and_then(|uses| uses.page.next.as_ref());
-            cursor.map(|cursor| self.uses_href(key.id, filter, cursor))
-        };
-        let only_refused = PageFilter { admission: AdmissionFilter::Refused, outcome: None };
-        let is_revoked = key.status == KeyStatus::Revoked;
-        Ok(KeyPage {
-            layout: self.layout(NavEntry::Keys).await?,
-            key: self.key_details(&key, &user, activity.as_ref()),
-            limits: key_limits(&key, &org),
-            // The bucket of a revoked key limits no requests any more.
-            usage: (!is_revoked).then(|| self.limit_usage(&standing)),
-            policy: self.policy_facts(&key.policy),
-            verdict: Verdict { admitted: is_admitted(&key, &standing), sentence: verdict },
-            activity: own_activity.map(activity_chart),
-            older_refusals: older(&refusals, only_refused),
-            refusals: refusals.iter().flat_map(|uses| &uses.page.items).map(|record| self.use_row(record)).collect(),
-            newer: self.page_query(PAGE_SIZE).cursor.map(|_| self.uses_href(key.id, filter, "")),
-            older: older(&uses, filter),
-            filter,
-            source: self.key_source(activity.as_ref(), uses.as_ref()),
-            uses: uses.map(|uses| uses.page.items.iter().map(|record| self.use_row(record)).collect()),
-        })
-    }
+/// The source of the uses, or, without them, of the activity.
+fn key_source(
+    context: &PageContext<'_>,
+    activity: Option<&ActivityReport>,
+    uses: Option<&UsePage>,
+) -> Option<RecordSource> {
+    let of_uses = uses.map(|uses| (&uses.gateway, uses.view.as_ref()));
+    let of_activity = activity.map(|report| (&report.gateway, report.view.as_ref()));
+    of_uses.or(of_activity).map(|(gateway, view)| keys::record_source(context, gateway, view))
+}
 
-    /// The source of the uses, or, without them, of the activity.
-    fn key_source(&self, activity: Option<&ActivityReport>, uses: Option<&UsePage>) -> Option<RecordSource> {
-        let of_uses = uses.map(|uses| (&uses.gateway, uses.view.as_ref()));
-        let of_activity = activity.map(|report| (&report.gateway, report.view.as_ref()));
-        of_uses.or(of_activity).map(|(gateway, view)| self.record_source(gateway, view))
+fn key_details(context: &PageContext<'_>, key: &Key, user: &User, report: Option<&ActivityReport>) -> KeyDetails {
+    KeyDetails {
+        id: key.id.to_string(),
+        name: key.name.clone(),
+        owner: key.email.clone(),
+        responsible: user.responsible.as_ref().map(ResponsibleCell::new),
+        is_own: key.user == context.user.user.id,
+        permissions: key.policy.effective_permissions(&user.permissions).iter().map(ToString::to_string).collect(),
+        state: key.status,
+        created: context.timestamp(key.created),
+        created_by: key.created_by.as_ref().map(KeyActor::label),
+        imported: key.imported,
+        last_use: keys::last_use(context, key, report),
+        refused_attempt: keys::refused_attempt(context, report.and_then(|report| report.keys.get(&key.id))),
+        total_uses: key.uses,
+        rotated: key.rotated.map(|time| context.timestamp(time)),
+        rotated_by: key.rotated_by.as_ref().map(KeyActor::label),
+        previous_until: overlap_end(context, key),
+        revoked: key.revoked.map(|time| context.timestamp(time)),
+        revoked_by: key.revoked_by.as_ref().map(KeyActor::label),
+        marks: key.marks.iter().map(|mark| (mark.text(), mark.advice())).collect(),
     }
+}
 
-    fn key_details(&self, key: &Key, user: &User, report: Option<&ActivityReport>) -> KeyDetails {
-        KeyDetails {
-            id: key.id.to_string(),
-            name: key.name.clone(),
-            owner: key.email.clone(),
-            responsible: user.responsible.as_ref().map(ResponsibleCell::new),
-            is_own: key.user == self.user.user.id,
-            permissions: key.policy.effective_permissions(&user.permissions).iter().map(ToString::to_string).collect(),
-            state: key.status,
-            created: self.timestamp(key.created),
-            created_by: key.created_by.as_ref().map(KeyActor::label),
-            imported: key.imported,
-            last_use: self.last_use(key, report),
-            refused_attempt: self.refused_attempt(report.and_then(|report| report.keys.get(&key.id))),
-            total_uses: key.uses,
-            rotated: key.rotated.map(|time| self.timestamp(time)),
-            rotated_by: key.rotated_by.as_ref().map(KeyActor::label),
-            previous_until: self.overlap_end(key),
-            revoked: key.revoked.map(|time| self.timestamp(time)),
-            revoked_by: key.revoked_by.as_ref().map(KeyActor::label),
-            marks: key.marks.iter().map(|mark| (mark.text(), mark.advice())).collect(),
-        }
+fn page_filter(context: &PageContext<'_>) -> PageFilter {
+    let parameter = |name| context.request.parameter(name).unwrap_or_default();
+    PageFilter {
+        admission: AdmissionFilter::from_name(parameter("show")).unwrap_or(AdmissionFilter::All),
+        outcome: OutcomeText::from_name(parameter("outcome")),
     }
+}
 
-    fn page_filter(&self) -> PageFilter {
-        let parameter = |name| self.request.parameter(name).unwrap_or_default();
-        PageFilter {
-            admission: AdmissionFilter::from_name(parameter("show")).unwrap_or(AdmissionFilter::All),
-            outcome: OutcomeText::from_name(parameter("outcome")),
-        }
+/// The address of the key's uses from a cursor on; with an empty cursor, of the newest.
+fn uses_href(context: &PageContext<'_>, id: KeyId, filter: PageFilter, cursor: &str) -> String {
+    let outcome = filter.outcome.map_or("", |outcome| outcome.name);
+    let query = [("show", filter.admission.name()), ("outcome", outcome), ("cursor", cursor)];
+    format!("{}#requests", link(&format!("{}/keys/{id}", context.base), &query))
+}
+
+/// The end of the overlap in which the secret before the last rotation is still valid; `None` when it is over.
+pub(super) fn overlap_end(context: &PageContext<'_>, key: &Key) -> Option<Timestamp> {
+    key.previous_until.filter(|until| *until > context.request.now).map(|until| context.timestamp(until))
+}
+
+fn limit_usage(context: &PageContext<'_>, standing: &LimitStatus) -> LimitUsage {
+    LimitUsage {
+        bucket: Gauge::new(standing.remaining.into(), standing.burst.into()),
+        next_request: standing.next_token.map(|time| context.timestamp(time)),
+        full: standing.full.map(|time| context.timestamp(time)),
+        in_flight: Gauge::new(standing.in_flight.into(), standing.concurrent.into()),
     }
+}
 
-    /// The address of the key's uses from a cursor on; with an empty cursor, of the newest.
-    fn uses_href(&self, id: KeyId, filter: PageFilter, cursor: &str) -> String {
-        let outcome = filter.outcome.map_or("", |outcome| outcome.name);
-        let query = [("show", filter.admission.name()), ("outcome", outcome), ("cursor", cursor)];
-        format!("{}#requests", link(&format!("{}/keys/{id}", self.base), &query))
-    }
-
-    /// The end of the overlap in which the secret before the last rotation is still valid; `None` when it is over.
-    pub(super) fn overlap_end(&self, key: &Key) -> Option<Timestamp> {
-        key.previous_until.filter(|until| *until > self.request.now).map(|until| self.timestamp(until))
-    }
-
-    fn limit_usage(&self, standing: &LimitStatus) -> LimitUsage {
-        LimitUsage {
-            bucket: Gauge::new(standing.remaining.into(), standing.burst.into()),
-            next_request: standing.next_token.map(|time| self.timestamp(time)),
-            full: standing.full.map(|time| self.timestamp(time)),
-            in_flight: Gauge::new(standing.in_flight.into(), standing.concurrent.into()),
-        }
-    }
-
-    fn use_row(&self, record: &Record) -> UseRow {
-        UseRow {
-            time: self.timestamp(record.time),
-            action: record.action.clone(),
-            status: record.status,
-            outcome: outcome_text(record),
-            ip: ip_text(record),
-            user_agent: record.user_agent.clone(),
-            count: record.uses(),
-        }
+fn use_row(context: &PageContext<'_>, record: &Record) -> UseRow {
+    UseRow {
+        time: context.timestamp(record.time),
+        action: record.action.clone(),
+        status: record.status,
+        outcome: outcome_text(record),
+        ip: ip_text(record),
+        user_agent: record.user_agent.clone(),
+        count: record.uses(),
     }
 }
 

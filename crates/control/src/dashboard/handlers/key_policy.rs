@@ -1,7 +1,7 @@
 //! The form that changes the policy of a key, and disabling and enabling it.
 
 use super::policy_form::PolicyInput;
-use super::{HandlerResult, PageContext, render_form};
+use super::{HandlerResult, PageContext, key_id, render_form};
 use crate::dashboard::error::DashboardError;
 use crate::dashboard::pages::{
     DisabledFact, Expiry, NavEntry, PermissionChoice, PolicyFacts, PolicyFields, PolicyPage, format_count,
@@ -12,96 +12,94 @@ use domain::key::KeyId;
 use domain::key::policy::{DisabledBy, KeyPolicy};
 use domain::problem::sentence;
 
-impl PageContext<'_> {
-    pub(super) async fn show_key_policy(&self, id: &str) -> HandlerResult {
-        let (key, owner) = self.unrevoked_key_and_owner(id).await?;
-        let fields = policy_fields(&key.policy, &owner);
-        let before = key.policy.clone();
-        self.policy_form(&key, &before, fields, None).await
-    }
+pub(super) async fn show_key_policy(context: &PageContext<'_>, id: &str) -> HandlerResult {
+    let (key, owner) = unrevoked_key_and_owner(context, id).await?;
+    let fields = policy_fields(&key.policy, &owner);
+    let before = key.policy.clone();
+    policy_form(context, &key, &before, fields, None).await
+}
 
-    async fn policy_form(
-        &self,
-        key: &Key,
-        before: &KeyPolicy,
-        fields: PolicyFields,
-        error: Option<String>,
-    ) -> HandlerResult {
-        let present = key.policy.expires.map_or_else(|| "never".to_owned(), |time| self.timestamp(time).exact);
-        let page = PolicyPage {
-            layout: self.layout(NavEntry::Keys).await?,
-            id: key.id.to_string(),
-            name: key.name.clone(),
-            owner: key.email.clone(),
-            narrows_only: !self.user.is_admin(),
-            before: serde_json::to_string(before).map_err(|_| DashboardError::Internal)?,
-            policy: PolicyFields { present_expiry: Some(present), ..fields },
-            error,
-        };
-        let has_error = !page.errors().is_empty();
-        render_form(&page, has_error)
-    }
+async fn policy_form(
+    context: &PageContext<'_>,
+    key: &Key,
+    before: &KeyPolicy,
+    fields: PolicyFields,
+    error: Option<String>,
+) -> HandlerResult {
+    let present = key.policy.expires.map_or_else(|| "never".to_owned(), |time| context.timestamp(time).exact);
+    let page = PolicyPage {
+        layout: context.layout(NavEntry::Keys).await?,
+        id: key.id.to_string(),
+        name: key.name.clone(),
+        owner: key.email.clone(),
+        narrows_only: !context.user.is_admin(),
+        before: serde_json::to_string(before).map_err(|_| DashboardError::Internal)?,
+        policy: PolicyFields { present_expiry: Some(present), ..fields },
+        error,
+    };
+    let has_error = !page.errors().is_empty();
+    render_form(&page, has_error)
+}
 
-    pub(super) async fn set_key_policy(&self, id: &str) -> HandlerResult {
-        let (key, _) = self.unrevoked_key_and_owner(id).await?;
-        let form = self.request.form();
-        // A form without it shows the key as it is now.
-        let before = serde_json::from_str(form.field("before")).unwrap_or_else(|_| key.policy.clone());
-        let mut input = PolicyInput::read(&form, &before, self.request.now);
-        if input.has_error() {
-            return self.policy_form(&key, &before, input.fields, None).await;
+pub(super) async fn set_key_policy(context: &PageContext<'_>, id: &str) -> HandlerResult {
+    let (key, _) = unrevoked_key_and_owner(context, id).await?;
+    let form = context.request.form();
+    // A form without it shows the key as it is now.
+    let before = serde_json::from_str(form.field("before")).unwrap_or_else(|_| key.policy.clone());
+    let mut input = PolicyInput::read(&form, &before, context.request.now);
+    if input.has_error() {
+        return policy_form(context, &key, &before, input.fields, None).await;
+    }
+    let update = KeyUpdate { policy: std::mem::take(&mut input.update), ..KeyUpdate::default() };
+    match context.management.update_key(&context.actor, key.id, update, context.request.now).await {
+        Ok(_) => Ok(response::see_other(&format!("{}/keys/{}?done=set", context.base, key.id))),
+        Err(error @ ManagementError::Widened(_)) => {
+            policy_form(context, &key, &before, input.fields, Some(sentence(&error.to_string()))).await
         }
-        let update = KeyUpdate { policy: std::mem::take(&mut input.update), ..KeyUpdate::default() };
-        match self.management.update_key(&self.actor, key.id, update, self.request.now).await {
-            Ok(_) => Ok(response::see_other(&format!("{}/keys/{}?done=set", self.base, key.id))),
-            Err(error @ ManagementError::Widened(_)) => {
-                self.policy_form(&key, &before, input.fields, Some(sentence(&error.to_string()))).await
-            }
-            Err(error) => {
-                input.take_error(error)?;
-                self.policy_form(&key, &before, input.fields, None).await
-            }
+        Err(error) => {
+            input.take_error(error)?;
+            policy_form(context, &key, &before, input.fields, None).await
         }
     }
+}
 
-    pub(super) async fn disable_key(&self, id: &str) -> HandlerResult {
-        let id = Self::key_id(id)?;
-        self.management.disable_key(&self.actor, id, false, self.request.now).await?;
-        Ok(self.see_key(id, "disabled"))
+pub(super) async fn disable_key(context: &PageContext<'_>, id: &str) -> HandlerResult {
+    let id = key_id(id)?;
+    context.management.disable_key(&context.actor, id, false, context.request.now).await?;
+    Ok(see_key(context, id, "disabled"))
+}
+
+pub(super) async fn enable_key(context: &PageContext<'_>, id: &str) -> HandlerResult {
+    let id = key_id(id)?;
+    context.management.enable_key(&context.actor, id, context.request.now).await?;
+    Ok(see_key(context, id, "enabled"))
+}
+
+fn see_key(context: &PageContext<'_>, id: KeyId, done: &str) -> crate::dashboard::response::DashboardResponse {
+    response::see_other(&format!("{}/keys/{id}?done={done}", context.base))
+}
+
+async fn unrevoked_key_and_owner(context: &PageContext<'_>, id: &str) -> Result<(Key, User), DashboardError> {
+    let explanation = context.management.explain_key(&context.actor, key_id(id)?, context.request.now).await?;
+    match explanation.key.revoked {
+        Some(_) => Err(ManagementError::Revoked(explanation.key.id).into()),
+        None => Ok((explanation.key, explanation.user)),
     }
+}
 
-    pub(super) async fn enable_key(&self, id: &str) -> HandlerResult {
-        let id = Self::key_id(id)?;
-        self.management.enable_key(&self.actor, id, self.request.now).await?;
-        Ok(self.see_key(id, "enabled"))
-    }
-
-    fn see_key(&self, id: KeyId, done: &str) -> crate::dashboard::response::DashboardResponse {
-        response::see_other(&format!("{}/keys/{id}?done={done}", self.base))
-    }
-
-    async fn unrevoked_key_and_owner(&self, id: &str) -> Result<(Key, User), DashboardError> {
-        let explanation = self.management.explain_key(&self.actor, Self::key_id(id)?, self.request.now).await?;
-        match explanation.key.revoked {
-            Some(_) => Err(ManagementError::Revoked(explanation.key.id).into()),
-            None => Ok((explanation.key, explanation.user)),
-        }
-    }
-
-    /// The policy as the page of the key shows it.
-    pub(super) fn policy_facts(&self, policy: &KeyPolicy) -> PolicyFacts {
-        PolicyFacts {
-            has_own_permissions: policy.permissions.is_some(),
-            expires: policy.expires.map(|time| self.timestamp(time)),
-            networks: policy.networks.iter().map(ToString::to_string).collect(),
-            concurrent: policy.concurrent.map(|number| format_count(number.into())),
-            tags: policy.tags.iter().map(|(name, value)| format!("{name}={value}")).collect(),
-            disabled: policy.disabled.map(|disabled| DisabledFact {
-                since: self.timestamp(disabled.at),
-                by: cause_text(disabled.by),
-                can_enable: !disabled.by.is_of_operator(),
-            }),
-        }
+/// The policy as the page of the key shows it.
+pub(super) fn policy_facts(context: &PageContext<'_>, policy: &KeyPolicy) -> PolicyFacts {
+    PolicyFacts {
+        has_own_permissions: policy.permissions.is_some(),
+        expires: policy.expires.map(|time| context.timestamp(time)),
+        networks: policy.networks.iter().map(ToString::to_string).collect(),
+        concurrent: policy.concurrent.map(|number| format_count(number.into())),
+        tags: policy.tags.iter().map(|(name, value)| format!("{name}={value}")).collect(),
+        disabled: policy.disabled.map(|disabled| DisabledFact {
+            since: context.timestamp(disabled.at),
+            by: cause_text(disabled.by),
+            can_enable: !disabled.by.is_of_operator(),
+        }),
     }
 }
 

@@ -30,141 +30,142 @@ const SEARCH_PAGES: usize = 10;
 /// Characters of a search text that are used.
 const SEARCH_LENGTH: usize = 100;
 
-impl PageContext<'_> {
-    pub(super) async fn list_keys(&self) -> HandlerResult {
-        let filter = self.key_filter();
-        let query = filter_query(&filter);
-        let page = self.page_query(PAGE_SIZE);
-        let keys = self.management.list_keys(&self.actor, &self.org(), &query, &page, self.request.now).await?;
-        let report = self.key_activity(keys.items.iter().map(|key| key.id).collect()).await?;
-        let paging = self.paging(&page, keys.next.as_deref(), &filter);
-        render(&KeysPage {
-            layout: self.layout(NavEntry::Keys).await?,
-            all_owners: self.user.is_admin(),
-            suspended: self.user.org.suspended,
-            rows: keys.items.iter().map(|key| self.key_row(key, report.as_ref())).collect(),
-            filter,
-            paging,
-            source: report.map(|report| self.record_source(&report.gateway, report.view.as_ref())),
-        })
-    }
+pub(super) async fn list_keys(context: &PageContext<'_>) -> HandlerResult {
+    let filter = key_filter(context);
+    let query = filter_query(&filter);
+    let page = context.page_query(PAGE_SIZE);
+    let keys = context.management.list_keys(&context.actor, &context.org(), &query, &page, context.request.now).await?;
+    let report = key_activity(context, keys.items.iter().map(|key| key.id).collect()).await?;
+    let paging = paging(context, &page, keys.next.as_deref(), &filter);
+    render(&KeysPage {
+        layout: context.layout(NavEntry::Keys).await?,
+        all_owners: context.user.is_admin(),
+        suspended: context.user.org.suspended,
+        rows: keys.items.iter().map(|key| key_row(context, key, report.as_ref())).collect(),
+        filter,
+        paging,
+        source: report.map(|report| record_source(context, &report.gateway, report.view.as_ref())),
+    })
+}
 
-    /// Redirects to the list of what the form searches for. The form is posted, so that no key gets into an address,
-    /// and with it into a history or a log: there it is its SHA-256.
-    pub(super) async fn search_keys(&self) -> HandlerResult {
-        let form = self.request.form();
-        let text = form.field("q");
-        let digest = KeyDigest::of(text.as_bytes()).to_hex();
-        // A long word is a secret unless a key that the user sees is named so: the list shows that name as well.
-        let is_secret = self.has_key(&digest).await? || looks_secret(text) && !self.has_key(text).await?;
-        let text = if is_secret { &digest } else { text };
-        let path = format!("{}/keys", self.base);
-        Ok(response::see_other(&link(&path, &[("q", text), ("state", form.field("state"))])))
-    }
+/// Redirects to the list of what the form searches for. The form is posted, so that no key gets into an address,
+/// and with it into a history or a log: there it is its SHA-256.
+pub(super) async fn search_keys(context: &PageContext<'_>) -> HandlerResult {
+    let form = context.request.form();
+    let text = form.field("q");
+    let digest = KeyDigest::of(text.as_bytes()).to_hex();
+    // A long word is a secret unless a key that the user sees is named so: the list shows that name as well.
+    let is_secret = has_key(context, &digest).await? || looks_secret(text) && !has_key(context, text).await?;
+    let text = if is_secret { &digest } else { text };
+    let path = format!("{}/keys", context.base);
+    Ok(response::see_other(&link(&path, &[("q", text), ("state", form.field("state"))])))
+}
 
-    /// Returns whether the user's list has a key that this text finds: by its SHA-256, or by what it shows.
-    async fn has_key(&self, text: &str) -> Result<bool, DashboardError> {
-        let query = filter_query(&KeyFilter { text: text.to_owned(), state: None });
-        let mut page = PageQuery::first(PAGE_SIZE);
-        for _ in 0..SEARCH_PAGES {
-            let found = self.management.list_keys(&self.actor, &self.org(), &query, &page, self.request.now).await?;
-            page.cursor = found.next;
-            if !found.items.is_empty() || page.cursor.is_none() {
-                return Ok(!found.items.is_empty());
-            }
-        }
-        Ok(false)
-    }
-
-    fn key_filter(&self) -> KeyFilter {
-        let text = self.request.parameter("q").unwrap_or_default().trim().chars().take(SEARCH_LENGTH).collect();
-        KeyFilter { text, state: self.request.parameter("state").and_then(StateFilter::from_name) }
-    }
-
-    fn paging(&self, page: &PageQuery, next: Option<&str>, filter: &KeyFilter) -> Paging {
-        let path = format!("{}/keys", self.base);
-        let state = filter.state.map_or("", |state| state.name());
-        let href = |cursor: &str| link(&path, &[("q", &filter.text), ("state", state), ("cursor", cursor)]);
-        Paging::new(page.cursor.as_deref(), next, href)
-    }
-
-    /// The activity of keys in the last day; `None` when the journal cannot be read.
-    pub(super) async fn key_activity(&self, keys: Vec<KeyId>) -> Result<Option<ActivityReport>, DashboardError> {
-        let report = self.management.key_activity(&self.actor, &self.org(), keys, self.request.now).await;
-        Ok(self.if_readable(report, "the activity of keys")?)
-    }
-
-    fn key_row(&self, key: &Key, report: Option<&ActivityReport>) -> KeyRow {
-        let activity = report.and_then(|report| report.keys.get(&key.id));
-        KeyRow {
-            id: key.id.to_string(),
-            name: key.name.clone(),
-            owner: key.email.clone(),
-            is_own: key.user == self.user.user.id,
-            created: self.timestamp(key.created),
-            last_use: self.last_use(key, report),
-            refused_attempt: self.refused_attempt(activity),
-            state: key.status,
-            expires: key.policy.expires.map(|time| self.timestamp(time)),
-            is_expiring: key.marks.contains(&KeyMark::Expiring),
-            // The expiry is shown itself.
-            marks: key.marks.iter().filter(|mark| **mark != KeyMark::Expiring).map(|mark| mark.text()).collect(),
-            activity: activity.map(activity_chart),
+/// Returns whether the user's list has a key that this text finds: by its SHA-256, or by what it shows.
+async fn has_key(context: &PageContext<'_>, text: &str) -> Result<bool, DashboardError> {
+    let query = filter_query(&KeyFilter { text: text.to_owned(), state: None });
+    let mut page = PageQuery::first(PAGE_SIZE);
+    for _ in 0..SEARCH_PAGES {
+        let found =
+            context.management.list_keys(&context.actor, &context.org(), &query, &page, context.request.now).await?;
+        page.cursor = found.next;
+        if !found.items.is_empty() || page.cursor.is_none() {
+            return Ok(!found.items.is_empty());
         }
     }
+    Ok(false)
+}
 
-    /// The last attempt to use a key, as far as it is recorded, when it was refused.
-    pub(super) fn refused_attempt(&self, activity: Option<&Activity>) -> Option<AttemptCell> {
-        let attempt = activity?.last_attempt.as_ref().filter(|attempt| attempt.outcome.is_refusal())?;
-        Some(AttemptCell {
-            time: self.timestamp(attempt.time),
-            outcome: OutcomeText::from_name(attempt.outcome.name())?,
-            ip: attempt.ip.map(|ip| ip.to_string()).unwrap_or_default(),
-        })
-    }
+fn key_filter(context: &PageContext<'_>) -> KeyFilter {
+    let text = context.request.parameter("q").unwrap_or_default().trim().chars().take(SEARCH_LENGTH).collect();
+    KeyFilter { text, state: context.request.parameter("state").and_then(StateFilter::from_name) }
+}
 
-    /// The last use of a key. Its time is the state's, which counts the uses at all gateways; address and user agent
-    /// are shown when the records that are read have that same use.
-    pub(super) fn last_use(&self, key: &Key, report: Option<&ActivityReport>) -> Option<LastUseCell> {
-        let time = key.last_used?;
-        let recorded = report.and_then(|report| report.keys.get(&key.id)?.last.as_ref());
-        let source = recorded.filter(|last| is_same_use(last.time, time)).map(|last| UseSource {
-            ip: last.ip.map(|ip| ip.to_string()).unwrap_or_default(),
-            user_agent: last.user_agent.clone(),
-        });
-        let is_fleet =
-            report.and_then(|report| report.view.as_ref()).is_some_and(|view| view.scope == ViewScope::Fleet);
-        let not_recorded = if is_fleet { "Not on record" } else { "Not recorded by this gateway" };
-        Some(LastUseCell { time: self.timestamp(time), source, not_recorded })
-    }
+fn paging(context: &PageContext<'_>, page: &PageQuery, next: Option<&str>, filter: &KeyFilter) -> Paging {
+    let path = format!("{}/keys", context.base);
+    let state = filter.state.map_or("", |state| state.name());
+    let href = |cursor: &str| link(&path, &[("q", &filter.text), ("state", state), ("cursor", cursor)]);
+    Paging::new(page.cursor.as_deref(), next, href)
+}
 
-    /// The source of the records that this gateway has read.
-    pub(super) fn record_source(&self, gateway: &str, view: Option<&ViewStatus>) -> RecordSource {
-        let others = match view {
-            Some(ViewStatus { scope: ViewScope::Fleet, gateways, .. }) => {
-                return RecordSource::Fleet(self.fleet_freshness(gateways));
-            }
-            Some(ViewStatus { reason: Some(reason), .. }) => Some(match reason {
-                OwnOnlyReason::Unavailable => MissingOthers::Unavailable,
-                OwnOnlyReason::Behind => MissingOthers::Behind,
-                OwnOnlyReason::Cursor => MissingOthers::Cursor,
-            }),
-            _ => None,
-        };
-        RecordSource::Gateway { name: gateway.to_owned(), others }
-    }
+/// The activity of keys in the last day; `None` when the journal cannot be read.
+pub(super) async fn key_activity(
+    context: &PageContext<'_>,
+    keys: Vec<KeyId>,
+) -> Result<Option<ActivityReport>, DashboardError> {
+    let report = context.management.key_activity(&context.actor, &context.org(), keys, context.request.now).await;
+    Ok(context.if_readable(report, "the activity of keys")?)
+}
 
-    fn fleet_freshness(&self, gateways: &[GatewayFreshness]) -> FleetFreshness {
-        let mut gateways = gateways.to_vec();
-        gateways.sort_by_key(|gateway| gateway.complete_until);
-        let row = |gateway: GatewayFreshness| GatewayRow {
-            is_late: gateway.complete_until.after(LATE) < self.request.now,
-            gateway: gateway.gateway,
-            complete_until: self.timestamp(gateway.complete_until),
-            updated: self.timestamp(gateway.updated),
-        };
-        FleetFreshness::new(gateways.into_iter().map(row).collect())
+fn key_row(context: &PageContext<'_>, key: &Key, report: Option<&ActivityReport>) -> KeyRow {
+    let activity = report.and_then(|report| report.keys.get(&key.id));
+    KeyRow {
+        id: key.id.to_string(),
+        name: key.name.clone(),
+        owner: key.email.clone(),
+        is_own: key.user == context.user.user.id,
+        created: context.timestamp(key.created),
+        last_use: last_use(context, key, report),
+        refused_attempt: refused_attempt(context, activity),
+        state: key.status,
+        expires: key.policy.expires.map(|time| context.timestamp(time)),
+        is_expiring: key.marks.contains(&KeyMark::Expiring),
+        // The expiry is shown itself.
+        marks: key.marks.iter().filter(|mark| **mark != KeyMark::Expiring).map(|mark| mark.text()).collect(),
+        activity: activity.map(activity_chart),
     }
+}
+
+/// The last attempt to use a key, as far as it is recorded, when it was refused.
+pub(super) fn refused_attempt(context: &PageContext<'_>, activity: Option<&Activity>) -> Option<AttemptCell> {
+    let attempt = activity?.last_attempt.as_ref().filter(|attempt| attempt.outcome.is_refusal())?;
+    Some(AttemptCell {
+        time: context.timestamp(attempt.time),
+        outcome: OutcomeText::from_name(attempt.outcome.name())?,
+        ip: attempt.ip.map(|ip| ip.to_string()).unwrap_or_default(),
+    })
+}
+
+/// The last use of a key. Its time is the state's, which counts the uses at all gateways; address and user agent
+/// are shown when the records that are read have that same use.
+pub(super) fn last_use(context: &PageContext<'_>, key: &Key, report: Option<&ActivityReport>) -> Option<LastUseCell> {
+    let time = key.last_used?;
+    let recorded = report.and_then(|report| report.keys.get(&key.id)?.last.as_ref());
+    let source = recorded.filter(|last| is_same_use(last.time, time)).map(|last| UseSource {
+        ip: last.ip.map(|ip| ip.to_string()).unwrap_or_default(),
+        user_agent: last.user_agent.clone(),
+    });
+    let is_fleet = report.and_then(|report| report.view.as_ref()).is_some_and(|view| view.scope == ViewScope::Fleet);
+    let not_recorded = if is_fleet { "Not on record" } else { "Not recorded by this gateway" };
+    Some(LastUseCell { time: context.timestamp(time), source, not_recorded })
+}
+
+/// The source of the records that this gateway has read.
+pub(super) fn record_source(context: &PageContext<'_>, gateway: &str, view: Option<&ViewStatus>) -> RecordSource {
+    let others = match view {
+        Some(ViewStatus { scope: ViewScope::Fleet, gateways, .. }) => {
+            return RecordSource::Fleet(fleet_freshness(context, gateways));
+        }
+        Some(ViewStatus { reason: Some(reason), .. }) => Some(match reason {
+            OwnOnlyReason::Unavailable => MissingOthers::Unavailable,
+            OwnOnlyReason::Behind => MissingOthers::Behind,
+            OwnOnlyReason::Cursor => MissingOthers::Cursor,
+        }),
+        _ => None,
+    };
+    RecordSource::Gateway { name: gateway.to_owned(), others }
+}
+
+fn fleet_freshness(context: &PageContext<'_>, gateways: &[GatewayFreshness]) -> FleetFreshness {
+    let mut gateways = gateways.to_vec();
+    gateways.sort_by_key(|gateway| gateway.complete_until);
+    let row = |gateway: GatewayFreshness| GatewayRow {
+        is_late: gateway.complete_until.after(LATE) < context.request.now,
+        gateway: gateway.gateway,
+        complete_until: context.timestamp(gateway.complete_until),
+        updated: context.timestamp(gateway.updated),
+    };
+    FleetFreshness::new(gateways.into_iter().map(row).collect())
 }
 
 fn filter_query(filter: &KeyFilter) -> KeyQuery {

@@ -17,6 +17,7 @@ use super::response::{self, DashboardResponse};
 use crate::management::{Actor, ErrorKind, Management, ManagementError, SignedInUser};
 use crate::request::ControlRequest;
 use domain::clock::Micros;
+use domain::key::KeyId;
 use domain::page::{PageLimit, PageQuery};
 
 mod sign_in;
@@ -113,35 +114,35 @@ async fn perform(
     };
     match endpoint {
         PageEndpoint::Home => Ok(response::see_other(&format!("{}/keys", context.base))),
-        PageEndpoint::ListKeys => context.list_keys().await,
-        PageEndpoint::SearchKeys => context.search_keys().await,
-        PageEndpoint::ShowCreateKey => context.show_create_key().await,
-        PageEndpoint::CreateKey => context.create_key().await,
-        PageEndpoint::ShowKey => context.show_key(value).await,
-        PageEndpoint::ShowSelectedKeys => context.show_selected_keys().await,
-        PageEndpoint::ChangeSelectedKeys => context.change_selected_keys().await,
-        PageEndpoint::ShowKeyPolicy => context.show_key_policy(value).await,
-        PageEndpoint::SetKeyPolicy => context.set_key_policy(value).await,
-        PageEndpoint::DisableKey => context.disable_key(value).await,
-        PageEndpoint::EnableKey => context.enable_key(value).await,
-        PageEndpoint::ShowRevokeKey => context.show_revoke_key(value, None).await,
-        PageEndpoint::RevokeKey => context.revoke_key(value).await,
-        PageEndpoint::ShowNewKey => context.show_new_key(value).await,
-        PageEndpoint::ShowRotateKey => context.show_rotate_key(value).await,
-        PageEndpoint::RotateKey => context.rotate_key(value).await,
-        PageEndpoint::ListChanges => context.list_changes().await,
-        PageEndpoint::ListUsers => context.list_users().await,
-        PageEndpoint::SuspendUser => context.suspend_user(value).await,
-        PageEndpoint::ResumeUser => context.resume_user(value).await,
-        PageEndpoint::ListSessions => context.list_sessions().await,
-        PageEndpoint::EndOtherSessions => context.end_other_sessions().await,
-        PageEndpoint::EndSession => context.end_session(value).await,
-        PageEndpoint::ListTokens => context.list_tokens().await,
-        PageEndpoint::ShowCreateToken => context.show_create_token().await,
-        PageEndpoint::CreateToken => context.create_token().await,
-        PageEndpoint::ShowNewToken => context.show_new_token(value).await,
-        PageEndpoint::ShowRevokeToken => context.show_revoke_token(value).await,
-        PageEndpoint::RevokeToken => context.revoke_token(value).await,
+        PageEndpoint::ListKeys => keys::list_keys(&context).await,
+        PageEndpoint::SearchKeys => keys::search_keys(&context).await,
+        PageEndpoint::ShowCreateKey => create_key::show_create_key(&context).await,
+        PageEndpoint::CreateKey => create_key::create_key(&context).await,
+        PageEndpoint::ShowKey => key::show_key(&context, value).await,
+        PageEndpoint::ShowSelectedKeys => selected_keys::show_selected_keys(&context).await,
+        PageEndpoint::ChangeSelectedKeys => selected_keys::change_selected_keys(&context).await,
+        PageEndpoint::ShowKeyPolicy => key_policy::show_key_policy(&context, value).await,
+        PageEndpoint::SetKeyPolicy => key_policy::set_key_policy(&context, value).await,
+        PageEndpoint::DisableKey => key_policy::disable_key(&context, value).await,
+        PageEndpoint::EnableKey => key_policy::enable_key(&context, value).await,
+        PageEndpoint::ShowRevokeKey => revoke_key::show_revoke_key(&context, value, None).await,
+        PageEndpoint::RevokeKey => revoke_key::revoke_key(&context, value).await,
+        PageEndpoint::ShowNewKey => new_key::show_new_key(&context, value).await,
+        PageEndpoint::ShowRotateKey => rotate_key::show_rotate_key(&context, value).await,
+        PageEndpoint::RotateKey => rotate_key::rotate_key(&context, value).await,
+        PageEndpoint::ListChanges => audit::list_changes(&context).await,
+        PageEndpoint::ListUsers => users::list_users(&context).await,
+        PageEndpoint::SuspendUser => users::suspend_user(&context, value).await,
+        PageEndpoint::ResumeUser => users::resume_user(&context, value).await,
+        PageEndpoint::ListSessions => sessions::list_sessions(&context).await,
+        PageEndpoint::EndOtherSessions => sessions::end_other_sessions(&context).await,
+        PageEndpoint::EndSession => sessions::end_session(&context, value).await,
+        PageEndpoint::ListTokens => tokens::list_tokens(&context).await,
+        PageEndpoint::ShowCreateToken => create_token::show_create_token(&context).await,
+        PageEndpoint::CreateToken => create_token::create_token(&context).await,
+        PageEndpoint::ShowNewToken => new_key::show_new_token(&context, value).await,
+        PageEndpoint::ShowRevokeToken => tokens::show_revoke_token(&context, value).await,
+        PageEndpoint::RevokeToken => tokens::revoke_token(&context, value).await,
     }
 }
 
@@ -234,4 +235,9 @@ fn render(page: &impl askama::Template) -> HandlerResult {
 fn render_form(page: &impl askama::Template, has_error: bool) -> HandlerResult {
     let status = if has_error { StatusCode::UNPROCESSABLE_ENTITY } else { StatusCode::OK };
     Ok(response::page(status, page.render()?))
+}
+
+/// The key id in a path. A text that cannot be an id names no page.
+fn key_id(text: &str) -> Result<KeyId, DashboardError> {
+    text.parse().map_err(|_| DashboardError::NotFound)
 }

@@ -6,7 +6,7 @@
 
 use std::fmt::Display;
 
-use super::{HandlerResult, PageContext, UNCONFIRMED, render};
+use super::{HandlerResult, PageContext, UNCONFIRMED, key, key_id, render, tokens};
 use crate::dashboard::error::DashboardError;
 use crate::dashboard::pages::{Issuance, NavEntry, NewKeyPage, NewTokenPage, link};
 use crate::dashboard::response::{self, DashboardResponse};
@@ -14,82 +14,85 @@ use crate::management::{ApiKey, Explanation, GoodPractice, KeySealer, NewKey, Ne
 use domain::secret::Secret;
 use domain::session::{self, NEW_KEY_COOKIE_PREFIX};
 
-impl PageContext<'_> {
-    /// Redirects to the page that shows a new key, and has the browser carry the key there.
-    pub(super) fn lead_to_new_key(&self, sealer: &KeySealer, new: &NewKey) -> HandlerResult {
-        let sealed = sealer.seal(new, self.request.now)?;
-        let done = if new.warning.is_some() { UNCONFIRMED } else { "" };
-        let page = link(&format!("{}/keys/{}/new", self.base, new.key.id), &[("done", done)]);
-        Ok(lead_to_secret(&page, new.key.id, &sealed))
-    }
+/// Redirects to the page that shows a new key, and has the browser carry the key there.
+pub(super) fn lead_to_new_key(context: &PageContext<'_>, sealer: &KeySealer, new: &NewKey) -> HandlerResult {
+    let sealed = sealer.seal(new, context.request.now)?;
+    let done = if new.warning.is_some() { UNCONFIRMED } else { "" };
+    let page = link(&format!("{}/keys/{}/new", context.base, new.key.id), &[("done", done)]);
+    Ok(lead_to_secret(&page, new.key.id, &sealed))
+}
 
-    /// Redirects to the page that shows a new management token, and has the browser carry the token there.
-    pub(super) fn lead_to_new_token(&self, sealer: &KeySealer, new: &NewToken) -> HandlerResult {
-        let sealed = sealer.seal_token(new, self.request.now)?;
-        Ok(lead_to_secret(&format!("{}/tokens/{}/new", self.base, new.token.id), new.token.id, &sealed))
-    }
+/// Redirects to the page that shows a new management token, and has the browser carry the token there.
+pub(super) fn lead_to_new_token(context: &PageContext<'_>, sealer: &KeySealer, new: &NewToken) -> HandlerResult {
+    let sealed = sealer.seal_token(new, context.request.now)?;
+    Ok(lead_to_secret(&format!("{}/tokens/{}/new", context.base, new.token.id), new.token.id, &sealed))
+}
 
-    /// The only page that shows a key in the clear. When there is no key to show, redirects to the page of the key.
-    pub(super) async fn show_new_key(&self, id: &str) -> HandlerResult {
-        let explanation = self.management.explain_key(&self.actor, Self::key_id(id)?, self.request.now).await?;
-        let id = explanation.key.id;
-        let sealer = self.management.key_sealer(self.user).await?;
-        let opened = self.carried(id).and_then(|sealed| sealer.open(&explanation.key, sealed, self.request.now));
-        let Some(api_key) = opened else {
-            return Ok(response::see_other(&format!("{}/keys/{id}?done=shown", self.base)));
-        };
-        let page = render(&self.new_key_page(explanation, &api_key).await?)?;
-        Ok(self.without_carried(page, id))
-    }
+/// The only page that shows a key in the clear. When there is no key to show, redirects to the page of the key.
+pub(super) async fn show_new_key(context: &PageContext<'_>, id: &str) -> HandlerResult {
+    let explanation = context.management.explain_key(&context.actor, key_id(id)?, context.request.now).await?;
+    let id = explanation.key.id;
+    let sealer = context.management.key_sealer(context.user).await?;
+    let opened = carried(context, id).and_then(|sealed| sealer.open(&explanation.key, sealed, context.request.now));
+    let Some(api_key) = opened else {
+        return Ok(response::see_other(&format!("{}/keys/{id}?done=shown", context.base)));
+    };
+    let page = render(&new_key_page(context, explanation, &api_key).await?)?;
+    Ok(without_carried(context, page, id))
+}
 
-    /// The only page that shows a management token in the clear. When there is none to show, redirects to the list.
-    pub(super) async fn show_new_token(&self, id: &str) -> HandlerResult {
-        let token = self.management.show_token(&self.actor, Self::token_id(id)?, self.request.now).await?;
-        let id = token.id;
-        let sealer = self.management.key_sealer(self.user).await?;
-        let Some(secret) = self.carried(id).and_then(|sealed| sealer.open_token(id, sealed, self.request.now)) else {
-            return Ok(response::see_other(&format!("{}/tokens?done=shown-token", self.base)));
-        };
-        let page = render(&NewTokenPage {
-            layout: self.layout(NavEntry::Tokens).await?,
-            facts: self.token_facts(&token),
-            token: Secret::new(secret.expose().to_owned()),
-        })?;
-        Ok(self.without_carried(page, id))
-    }
+/// The only page that shows a management token in the clear. When there is none to show, redirects to the list.
+pub(super) async fn show_new_token(context: &PageContext<'_>, id: &str) -> HandlerResult {
+    let token = context.management.show_token(&context.actor, tokens::token_id(id)?, context.request.now).await?;
+    let id = token.id;
+    let sealer = context.management.key_sealer(context.user).await?;
+    let Some(secret) = carried(context, id).and_then(|sealed| sealer.open_token(id, sealed, context.request.now))
+    else {
+        return Ok(response::see_other(&format!("{}/tokens?done=shown-token", context.base)));
+    };
+    let page = render(&NewTokenPage {
+        layout: context.layout(NavEntry::Tokens).await?,
+        facts: tokens::token_facts(context, &token),
+        token: Secret::new(secret.expose().to_owned()),
+    })?;
+    Ok(without_carried(context, page, id))
+}
 
-    async fn new_key_page(&self, explanation: Explanation, api_key: &ApiKey) -> Result<NewKeyPage, DashboardError> {
-        let Explanation { key, user: owner, .. } = explanation;
-        // The example is a request that the key is permitted to make.
-        let permissions = key.policy.effective_permissions(&owner.permissions);
-        let curl_command = self.curl_examples.command_for(&permissions, api_key.expose());
-        let issuance = match key.rotated {
-            None => Issuance::Created,
-            Some(_) => Issuance::Rotated(self.overlap_end(&key)),
-        };
-        Ok(NewKeyPage {
-            layout: self.layout(NavEntry::Keys).await?,
-            issuance,
-            id: key.id.to_string(),
-            name: key.name,
-            owner: key.email,
-            api_key: Secret::new(api_key.expose().to_owned()),
-            curl_command: Secret::new(curl_command),
-            exports: Secret::new(GoodPractice::exports(api_key.expose(), &self.curl_examples.origin)),
-            practice: GoodPractice::LINES,
-        })
-    }
+async fn new_key_page(
+    context: &PageContext<'_>,
+    explanation: Explanation,
+    api_key: &ApiKey,
+) -> Result<NewKeyPage, DashboardError> {
+    let Explanation { key, user: owner, .. } = explanation;
+    // The example is a request that the key is permitted to make.
+    let permissions = key.policy.effective_permissions(&owner.permissions);
+    let curl_command = context.curl_examples.command_for(&permissions, api_key.expose());
+    let issuance = match key.rotated {
+        None => Issuance::Created,
+        Some(_) => Issuance::Rotated(key::overlap_end(context, &key)),
+    };
+    Ok(NewKeyPage {
+        layout: context.layout(NavEntry::Keys).await?,
+        issuance,
+        id: key.id.to_string(),
+        name: key.name,
+        owner: key.email,
+        api_key: Secret::new(api_key.expose().to_owned()),
+        curl_command: Secret::new(curl_command),
+        exports: Secret::new(GoodPractice::exports(api_key.expose(), &context.curl_examples.origin)),
+        practice: GoodPractice::LINES,
+    })
+}
 
-    /// The sealed secret of a key or token that the browser carries.
-    fn carried(&self, id: impl Display) -> Option<&str> {
-        let value = session::cookie_value(&self.request.headers, &cookie_name(id))?;
-        str::from_utf8(value).ok()
-    }
+/// The sealed secret of a key or token that the browser carries.
+fn carried<'a>(context: &'a PageContext<'_>, id: impl Display) -> Option<&'a str> {
+    let value = session::cookie_value(&context.request.headers, &cookie_name(id))?;
+    str::from_utf8(value).ok()
+}
 
-    /// Deletes the cookie with the page that shows the secret. The response to HEAD shows nothing.
-    fn without_carried(&self, page: DashboardResponse, id: impl Display) -> DashboardResponse {
-        if self.request.is_head() { page } else { response::without_sealed_key(page, &cookie_name(id)) }
-    }
+/// Deletes the cookie with the page that shows the secret. The response to HEAD shows nothing.
+fn without_carried(context: &PageContext<'_>, page: DashboardResponse, id: impl Display) -> DashboardResponse {
+    if context.request.is_head() { page } else { response::without_sealed_key(page, &cookie_name(id)) }
 }
 
 fn lead_to_secret(page: &str, id: impl Display, sealed: &str) -> DashboardResponse {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{HandlerResult, PageContext, render_form};
+use super::{HandlerResult, PageContext, key_id, keys, render_form};
 use crate::dashboard::error::DashboardError;
 use crate::dashboard::pages::{NavEntry, RevokePage};
 use crate::dashboard::response;
@@ -12,44 +12,42 @@ use domain::clock::Micros;
 /// Time after its last use in which a key counts as in use.
 const IN_USE: Duration = Duration::from_secs(24 * 3600);
 
-impl PageContext<'_> {
-    pub(super) async fn show_revoke_key(&self, id: &str, error: Option<String>) -> HandlerResult {
-        let key = self.unrevoked_key(id).await?;
-        let report = self.key_activity(vec![key.id]).await?;
-        let has_error = error.is_some();
-        let page = RevokePage {
-            layout: self.layout(NavEntry::Keys).await?,
-            id: key.id.to_string(),
-            last_use: self.last_use(&key, report.as_ref()),
-            is_in_use: is_in_use(&key, self.request.now),
-            name: key.name,
-            owner: key.email,
-            error,
-        };
-        render_form(&page, has_error)
-    }
+pub(super) async fn show_revoke_key(context: &PageContext<'_>, id: &str, error: Option<String>) -> HandlerResult {
+    let key = unrevoked_key(context, id).await?;
+    let report = keys::key_activity(context, vec![key.id]).await?;
+    let has_error = error.is_some();
+    let page = RevokePage {
+        layout: context.layout(NavEntry::Keys).await?,
+        id: key.id.to_string(),
+        last_use: keys::last_use(context, &key, report.as_ref()),
+        is_in_use: is_in_use(&key, context.request.now),
+        name: key.name,
+        owner: key.email,
+        error,
+    };
+    render_form(&page, has_error)
+}
 
-    /// Revokes a key. Of one in use the name was typed to confirm it: a revocation cannot be undone.
-    pub(super) async fn revoke_key(&self, id: &str) -> HandlerResult {
-        let key = self.unrevoked_key(id).await?;
-        let form = self.request.form();
-        if is_in_use(&key, self.request.now)
-            && let Some(error) = name_error(&key, form.field("name"))
-        {
-            return self.show_revoke_key(id, Some(error.to_owned())).await;
-        }
-        self.management.revoke_key(&self.actor, key.id, self.request.now).await?;
-        Ok(response::see_other(&format!("{}/keys/{}?done=revoked", self.base, key.id)))
+/// Revokes a key. Of one in use the name was typed to confirm it: a revocation cannot be undone.
+pub(super) async fn revoke_key(context: &PageContext<'_>, id: &str) -> HandlerResult {
+    let key = unrevoked_key(context, id).await?;
+    let form = context.request.form();
+    if is_in_use(&key, context.request.now)
+        && let Some(error) = name_error(&key, form.field("name"))
+    {
+        return show_revoke_key(context, id, Some(error.to_owned())).await;
     }
+    context.management.revoke_key(&context.actor, key.id, context.request.now).await?;
+    Ok(response::see_other(&format!("{}/keys/{}?done=revoked", context.base, key.id)))
+}
 
-    /// The key with this id.
-    ///
-    /// # Errors
-    /// [`ManagementError::Revoked`] when it is revoked, among those of showing a key.
-    pub(super) async fn unrevoked_key(&self, id: &str) -> Result<Key, DashboardError> {
-        let key = self.management.show_key(&self.actor, Self::key_id(id)?, self.request.now).await?;
-        if key.revoked.is_some() { Err(ManagementError::Revoked(key.id).into()) } else { Ok(key) }
-    }
+/// The key with this id.
+///
+/// # Errors
+/// [`ManagementError::Revoked`] when it is revoked, among those of showing a key.
+pub(super) async fn unrevoked_key(context: &PageContext<'_>, id: &str) -> Result<Key, DashboardError> {
+    let key = context.management.show_key(&context.actor, key_id(id)?, context.request.now).await?;
+    if key.revoked.is_some() { Err(ManagementError::Revoked(key.id).into()) } else { Ok(key) }
 }
 
 /// Returns `true` if a key was used in the last 24 hours.

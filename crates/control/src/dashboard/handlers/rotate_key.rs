@@ -6,7 +6,7 @@
 //!   without an overlap, and one while a secret from an earlier rotation is still valid.
 
 use super::revoke_key::{is_in_use, name_error};
-use super::{HandlerResult, PageContext, render_form};
+use super::{HandlerResult, PageContext, key, new_key, render_form, revoke_key};
 use crate::dashboard::pages::{NavEntry, Overlap, RotateErrors, RotatePage};
 use crate::management::{Key, Rotation};
 use domain::clock::Micros;
@@ -21,60 +21,58 @@ struct Input {
     rotated: Option<Micros>,
 }
 
-impl PageContext<'_> {
-    pub(super) async fn show_rotate_key(&self, id: &str) -> HandlerResult {
-        let key = self.unrevoked_key(id).await?;
-        // The programs that use a key need time to get the new secret.
-        let overlap = if is_in_use(&key, self.request.now) { Overlap::Day } else { Overlap::None };
-        let rotated = key.rotated;
-        self.rotate_form(key, &Input { overlap, rotated }, RotateErrors::default()).await
-    }
+pub(super) async fn show_rotate_key(context: &PageContext<'_>, id: &str) -> HandlerResult {
+    let key = revoke_key::unrevoked_key(context, id).await?;
+    // The programs that use a key need time to get the new secret.
+    let overlap = if is_in_use(&key, context.request.now) { Overlap::Day } else { Overlap::None };
+    let rotated = key.rotated;
+    rotate_form(context, key, &Input { overlap, rotated }, RotateErrors::default()).await
+}
 
-    async fn rotate_form(&self, key: Key, input: &Input, errors: RotateErrors) -> HandlerResult {
-        let earlier_until = self.overlap_end(&key);
-        let is_in_use = is_in_use(&key, self.request.now);
-        let has_error = errors != RotateErrors::default();
-        let page = RotatePage {
-            layout: self.layout(NavEntry::Keys).await?,
-            id: key.id.to_string(),
-            rotated: input.rotated.map_or_else(|| NEVER.to_owned(), |rotated| rotated.0.to_string()),
-            overlap: input.overlap,
-            is_in_use,
-            asks_name: errors.name.is_some() || is_in_use && earlier_until.is_some(),
-            earlier_until,
-            name: key.name,
-            owner: key.email,
-            errors,
-        };
-        render_form(&page, has_error)
-    }
+async fn rotate_form(context: &PageContext<'_>, key: Key, input: &Input, errors: RotateErrors) -> HandlerResult {
+    let earlier_until = key::overlap_end(context, &key);
+    let is_in_use = is_in_use(&key, context.request.now);
+    let has_error = errors != RotateErrors::default();
+    let page = RotatePage {
+        layout: context.layout(NavEntry::Keys).await?,
+        id: key.id.to_string(),
+        rotated: input.rotated.map_or_else(|| NEVER.to_owned(), |rotated| rotated.0.to_string()),
+        overlap: input.overlap,
+        is_in_use,
+        asks_name: errors.name.is_some() || is_in_use && earlier_until.is_some(),
+        earlier_until,
+        name: key.name,
+        owner: key.email,
+        errors,
+    };
+    render_form(&page, has_error)
+}
 
-    pub(super) async fn rotate_key(&self, id: &str) -> HandlerResult {
-        let key = self.unrevoked_key(id).await?;
-        let form = self.request.form();
-        let overlap = Overlap::from_value(form.field("overlap"));
-        let rotated = parse_rotated(form.field("rotated"));
-        let (Some(overlap), Some(rotated)) = (overlap, rotated) else {
-            let input = Input { overlap: overlap.unwrap_or(Overlap::Day), rotated: key.rotated };
-            let errors = RotateErrors { overlap: Some("Choose one of these."), name: None };
-            return self.rotate_form(key, &input, errors).await;
-        };
-        // A stale form is refused below, with who was first: there is nothing to confirm.
-        let needs_name = rotated == key.rotated && self.ends_requests(&key, overlap);
-        if needs_name && let Some(error) = name_error(&key, form.field("name")) {
-            let errors = RotateErrors { overlap: None, name: Some(error) };
-            return self.rotate_form(key, &Input { overlap, rotated }, errors).await;
-        }
-        let sealer = self.management.key_sealer(self.user).await?;
-        let rotation = Rotation::new(Some(overlap.duration())).after(rotated);
-        let new = self.management.rotate_key(&self.actor, key.id, rotation, self.request.now).await?;
-        self.lead_to_new_key(&sealer, &new)
+pub(super) async fn rotate_key(context: &PageContext<'_>, id: &str) -> HandlerResult {
+    let key = revoke_key::unrevoked_key(context, id).await?;
+    let form = context.request.form();
+    let overlap = Overlap::from_value(form.field("overlap"));
+    let rotated = parse_rotated(form.field("rotated"));
+    let (Some(overlap), Some(rotated)) = (overlap, rotated) else {
+        let input = Input { overlap: overlap.unwrap_or(Overlap::Day), rotated: key.rotated };
+        let errors = RotateErrors { overlap: Some("Choose one of these."), name: None };
+        return rotate_form(context, key, &input, errors).await;
+    };
+    // A stale form is refused below, with who was first: there is nothing to confirm.
+    let needs_name = rotated == key.rotated && ends_requests(context, &key, overlap);
+    if needs_name && let Some(error) = name_error(&key, form.field("name")) {
+        let errors = RotateErrors { overlap: None, name: Some(error) };
+        return rotate_form(context, key, &Input { overlap, rotated }, errors).await;
     }
+    let sealer = context.management.key_sealer(context.user).await?;
+    let rotation = Rotation::new(Some(overlap.duration())).after(rotated);
+    let new = context.management.rotate_key(&context.actor, key.id, rotation, context.request.now).await?;
+    new_key::lead_to_new_key(context, &sealer, &new)
+}
 
-    /// Returns `true` if a rotation refuses a secret at once with which programs probably send requests.
-    fn ends_requests(&self, key: &Key, overlap: Overlap) -> bool {
-        is_in_use(key, self.request.now) && (overlap == Overlap::None || self.overlap_end(key).is_some())
-    }
+/// Returns `true` if a rotation refuses a secret at once with which programs probably send requests.
+fn ends_requests(context: &PageContext<'_>, key: &Key, overlap: Overlap) -> bool {
+    is_in_use(key, context.request.now) && (overlap == Overlap::None || key::overlap_end(context, key).is_some())
 }
 
 /// Parses the time of the last rotation. `None`: it is not one, as in a form of an earlier version.

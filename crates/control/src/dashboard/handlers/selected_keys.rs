@@ -7,7 +7,7 @@
 use http::StatusCode;
 
 use super::revoke_key::is_in_use;
-use super::{HandlerResult, PageContext, render_form};
+use super::{HandlerResult, PageContext, key_id, render_form};
 use crate::dashboard::error::DashboardError;
 
 use crate::dashboard::pages::{NavEntry, SelectedAction, SelectedPage, SelectedResultPage, SelectedRow};
@@ -18,81 +18,88 @@ use domain::key::KeyId;
 /// Keys that are changed together at most: a page of the list.
 const MAX_SELECTED: usize = 25;
 
-impl PageContext<'_> {
-    pub(super) async fn show_selected_keys(&self) -> HandlerResult {
-        let action = self.request.parameter("action").unwrap_or_default();
-        self.selected_form(action, self.request.parameters("key").collect(), None).await
-    }
+pub(super) async fn show_selected_keys(context: &PageContext<'_>) -> HandlerResult {
+    let action = context.request.parameter("action").unwrap_or_default();
+    selected_form(context, action, context.request.parameters("key").collect(), None).await
+}
 
-    async fn selected_form(&self, action: &str, ids: Vec<&str>, count_error: Option<&str>) -> HandlerResult {
-        let Some(action) = SelectedAction::from_value(action) else { return Err(DashboardError::NotFound) };
-        let (rows, error) = match check_selection(&ids) {
-            Err(error) => (Vec::new(), Some(error)),
-            Ok(()) => (self.selected_keys(ids).await?, count_error),
-        };
-        let rows = rows.iter().map(|key| self.selected_row(key)).collect();
-        let layout = self.layout(NavEntry::Keys).await?;
-        let has_error = error.is_some();
-        render_form(&SelectedPage { layout, action, rows, error: error.map(str::to_owned) }, has_error)
-    }
+async fn selected_form(
+    context: &PageContext<'_>,
+    action: &str,
+    ids: Vec<&str>,
+    count_error: Option<&str>,
+) -> HandlerResult {
+    let Some(action) = SelectedAction::from_value(action) else { return Err(DashboardError::NotFound) };
+    let (rows, error) = match check_selection(&ids) {
+        Err(error) => (Vec::new(), Some(error)),
+        Ok(()) => (selected_keys(context, ids).await?, count_error),
+    };
+    let rows = rows.iter().map(|key| selected_row(context, key)).collect();
+    let layout = context.layout(NavEntry::Keys).await?;
+    let has_error = error.is_some();
+    render_form(&SelectedPage { layout, action, rows, error: error.map(str::to_owned) }, has_error)
+}
 
-    pub(super) async fn change_selected_keys(&self) -> HandlerResult {
-        let form = self.request.form();
-        let ids: Vec<&str> = form.fields("key").collect();
-        let Some(action) = SelectedAction::from_value(form.field("action")).filter(|_| check_selection(&ids).is_ok())
-        else {
-            return self.selected_form(form.field("action"), ids, None).await;
-        };
-        let keys = self.selected_keys(ids.clone()).await?;
-        let has_key_in_use = keys.iter().any(|key| is_in_use(key, self.request.now));
-        let needs_count = action == SelectedAction::Revoke && has_key_in_use;
-        if needs_count && form.field("count") != keys.len().to_string() {
-            let error = format!("Keys in use are among these. Type {} to confirm.", keys.len());
-            return self.selected_form(action.value(), ids, Some(&error)).await;
-        }
-        let mut failures = Vec::new();
-        for key in &keys {
-            if let Err(error) = self.change_selected_key(action, key.id).await {
-                failures.push((self.selected_row(key), error.for_people()));
-            }
-        }
-        if failures.is_empty() {
-            return Ok(response::see_other(&format!("{}/keys?done={}-selected", self.base, action.participle())));
-        }
-        let changed = keys.len() - failures.len();
-        let page = SelectedResultPage { layout: self.layout(NavEntry::Keys).await?, action, changed, failures };
-        let status = if changed > 0 { StatusCode::OK } else { StatusCode::CONFLICT };
-        Ok(response::page(status, askama::Template::render(&page)?))
+pub(super) async fn change_selected_keys(context: &PageContext<'_>) -> HandlerResult {
+    let form = context.request.form();
+    let ids: Vec<&str> = form.fields("key").collect();
+    let Some(action) = SelectedAction::from_value(form.field("action")).filter(|_| check_selection(&ids).is_ok())
+    else {
+        return selected_form(context, form.field("action"), ids, None).await;
+    };
+    let keys = selected_keys(context, ids.clone()).await?;
+    let has_key_in_use = keys.iter().any(|key| is_in_use(key, context.request.now));
+    let needs_count = action == SelectedAction::Revoke && has_key_in_use;
+    if needs_count && form.field("count") != keys.len().to_string() {
+        let error = format!("Keys in use are among these. Type {} to confirm.", keys.len());
+        return selected_form(context, action.value(), ids, Some(&error)).await;
     }
-
-    async fn change_selected_key(&self, action: SelectedAction, id: KeyId) -> Result<Key, ManagementError> {
-        match action {
-            SelectedAction::Disable => self.management.disable_key(&self.actor, id, false, self.request.now).await,
-            SelectedAction::Revoke => self.management.revoke_key(&self.actor, id, self.request.now).await,
+    let mut failures = Vec::new();
+    for key in &keys {
+        if let Err(error) = change_selected_key(context, action, key.id).await {
+            failures.push((selected_row(context, key), error.for_people()));
         }
     }
-
-    /// The keys with these ids, each once. When one of them does not exist, nothing is shown or changed.
-    async fn selected_keys(&self, ids: Vec<&str>) -> Result<Vec<Key>, DashboardError> {
-        let mut keys: Vec<Key> = Vec::new();
-        for id in ids {
-            let id = Self::key_id(id)?;
-            if keys.iter().all(|key| key.id != id) {
-                keys.push(self.management.show_key(&self.actor, id, self.request.now).await?);
-            }
-        }
-        Ok(keys)
+    if failures.is_empty() {
+        return Ok(response::see_other(&format!("{}/keys?done={}-selected", context.base, action.participle())));
     }
+    let changed = keys.len() - failures.len();
+    let page = SelectedResultPage { layout: context.layout(NavEntry::Keys).await?, action, changed, failures };
+    let status = if changed > 0 { StatusCode::OK } else { StatusCode::CONFLICT };
+    Ok(response::page(status, askama::Template::render(&page)?))
+}
 
-    fn selected_row(&self, key: &Key) -> SelectedRow {
-        SelectedRow {
-            id: key.id.to_string(),
-            name: key.name.clone(),
-            owner: key.email.clone(),
-            state: key.status,
-            last_used: key.last_used.map(|time| self.timestamp(time)),
-            is_in_use: is_in_use(key, self.request.now),
+async fn change_selected_key(
+    context: &PageContext<'_>,
+    action: SelectedAction,
+    id: KeyId,
+) -> Result<Key, ManagementError> {
+    match action {
+        SelectedAction::Disable => context.management.disable_key(&context.actor, id, false, context.request.now).await,
+        SelectedAction::Revoke => context.management.revoke_key(&context.actor, id, context.request.now).await,
+    }
+}
+
+/// The keys with these ids, each once. When one of them does not exist, nothing is shown or changed.
+async fn selected_keys(context: &PageContext<'_>, ids: Vec<&str>) -> Result<Vec<Key>, DashboardError> {
+    let mut keys: Vec<Key> = Vec::new();
+    for id in ids {
+        let id = key_id(id)?;
+        if keys.iter().all(|key| key.id != id) {
+            keys.push(context.management.show_key(&context.actor, id, context.request.now).await?);
         }
+    }
+    Ok(keys)
+}
+
+fn selected_row(context: &PageContext<'_>, key: &Key) -> SelectedRow {
+    SelectedRow {
+        id: key.id.to_string(),
+        name: key.name.clone(),
+        owner: key.email.clone(),
+        state: key.status,
+        last_used: key.last_used.map(|time| context.timestamp(time)),
+        is_in_use: is_in_use(key, context.request.now),
     }
 }
 

@@ -12,51 +12,49 @@ use domain::page::PageLimit;
 /// Tokens on a page.
 const PAGE_SIZE: PageLimit = PageLimit::of(50);
 
-impl PageContext<'_> {
-    pub(super) async fn list_tokens(&self) -> HandlerResult {
-        let page = self.page_query(PAGE_SIZE);
-        let listed = self.management.list_tokens(&self.actor, Some(&self.org()), &page, self.request.now).await?;
-        let path = format!("{}/tokens", self.base);
-        let paging = Paging::new(page.cursor.as_deref(), listed.next.as_deref(), |cursor: &str| {
-            link(&path, &[("cursor", cursor)])
-        });
-        let rows = listed.items.iter().map(|token| self.token_facts(token)).collect();
-        let layout = self.layout(NavEntry::Tokens).await?;
-        render(&TokensPage { layout, rows, paging })
-    }
+pub(super) async fn list_tokens(context: &PageContext<'_>) -> HandlerResult {
+    let page = context.page_query(PAGE_SIZE);
+    let listed =
+        context.management.list_tokens(&context.actor, Some(&context.org()), &page, context.request.now).await?;
+    let path = format!("{}/tokens", context.base);
+    let paging =
+        Paging::new(page.cursor.as_deref(), listed.next.as_deref(), |cursor: &str| link(&path, &[("cursor", cursor)]));
+    let rows = listed.items.iter().map(|token| token_facts(context, token)).collect();
+    let layout = context.layout(NavEntry::Tokens).await?;
+    render(&TokensPage { layout, rows, paging })
+}
 
-    /// A token as pages show it.
-    pub(super) fn token_facts(&self, token: &Token) -> TokenFacts {
-        TokenFacts {
-            id: token.id.to_string(),
-            name: token.name.clone(),
-            status: token.status,
-            scopes: token.allow.iter().map(|scope| scope.as_str()).collect(),
-            networks: token.networks.iter().map(Network::to_string).collect(),
-            client_san: token.client_san.clone(),
-            created: self.timestamp(token.created),
-            created_by: token.created_by.label(),
-            expires: self.timestamp(token.expires),
-        }
+/// A token as pages show it.
+pub(super) fn token_facts(context: &PageContext<'_>, token: &Token) -> TokenFacts {
+    TokenFacts {
+        id: token.id.to_string(),
+        name: token.name.clone(),
+        status: token.status,
+        scopes: token.allow.iter().map(|scope| scope.as_str()).collect(),
+        networks: token.networks.iter().map(Network::to_string).collect(),
+        client_san: token.client_san.clone(),
+        created: context.timestamp(token.created),
+        created_by: token.created_by.label(),
+        expires: context.timestamp(token.expires),
     }
+}
 
-    /// Asks before a token is revoked. One that is refused for good leads to the list.
-    pub(super) async fn show_revoke_token(&self, id: &str) -> HandlerResult {
-        let token = self.management.show_token(&self.actor, Self::token_id(id)?, self.request.now).await?;
-        if !token.status.is_revocable() {
-            return Ok(response::see_other(&format!("{}/tokens", self.base)));
-        }
-        render(&RevokeTokenPage { layout: self.layout(NavEntry::Tokens).await?, facts: self.token_facts(&token) })
+/// Asks before a token is revoked. One that is refused for good leads to the list.
+pub(super) async fn show_revoke_token(context: &PageContext<'_>, id: &str) -> HandlerResult {
+    let token = context.management.show_token(&context.actor, token_id(id)?, context.request.now).await?;
+    if !token.status.is_revocable() {
+        return Ok(response::see_other(&format!("{}/tokens", context.base)));
     }
+    render(&RevokeTokenPage { layout: context.layout(NavEntry::Tokens).await?, facts: token_facts(context, &token) })
+}
 
-    pub(super) async fn revoke_token(&self, id: &str) -> HandlerResult {
-        let with_descendants = !self.request.form().field("descendants").is_empty();
-        self.management.revoke_token(&self.actor, Self::token_id(id)?, with_descendants, self.request.now).await?;
-        Ok(response::see_other(&format!("{}/tokens?done=revoked-token", self.base)))
-    }
+pub(super) async fn revoke_token(context: &PageContext<'_>, id: &str) -> HandlerResult {
+    let with_descendants = !context.request.form().field("descendants").is_empty();
+    context.management.revoke_token(&context.actor, token_id(id)?, with_descendants, context.request.now).await?;
+    Ok(response::see_other(&format!("{}/tokens?done=revoked-token", context.base)))
+}
 
-    /// The token id in a path.
-    pub(super) fn token_id(segment: &str) -> Result<TokenId, DashboardError> {
-        segment.parse().map_err(|_| DashboardError::NotFound)
-    }
+/// The token id in a path.
+pub(super) fn token_id(segment: &str) -> Result<TokenId, DashboardError> {
+    segment.parse().map_err(|_| DashboardError::NotFound)
 }
