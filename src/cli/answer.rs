@@ -18,7 +18,7 @@ const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
-    pub(super) body: Bytes,
+    body: Bytes,
 }
 
 impl From<http::Response<Bytes>> for Answer {
@@ -31,14 +31,17 @@ impl From<http::Response<Bytes>> for Answer {
 impl Answer {
     /// The record or the list of an answer; the error of a problem.
     pub(super) fn read<T: DeserializeOwned>(&self, call: &Call) -> Result<T, CliError> {
-        if !self.status.is_success() {
-            return Err(self.problem());
-        }
+        let body = self.body()?;
         if call.makes_secret && self.headers.contains_key(REPLAYED) {
             return Err(self.lost_secret(call));
         }
-        let parsed = serde_json::from_slice(&self.body);
+        let parsed = serde_json::from_slice(body);
         Ok(parsed.context("cannot parse the gateway's answer; is it of another version?")?)
+    }
+
+    /// The body of an answer; the error of a problem.
+    pub(super) fn body(&self) -> Result<&Bytes, CliError> {
+        if self.status.is_success() { Ok(&self.body) } else { Err(self.problem()) }
     }
 
     /// Secrets are not stored: one that was made is lost with the first answer.
@@ -55,13 +58,9 @@ impl Answer {
     }
 
     /// The error of an answer that is a problem (RFC 9457).
-    pub(super) fn problem(&self) -> CliError {
+    fn problem(&self) -> CliError {
         let status = self.status;
-        let exit = match status {
-            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => ExitStatus::Temporary,
-            StatusCode::BAD_REQUEST => ExitStatus::Usage,
-            _ => ExitStatus::Failed,
-        };
+        let exit = ExitStatus::of_response(status);
         let Ok(problem) = serde_json::from_slice::<Problem<'_>>(&self.body) else {
             let message = anyhow!("the server responded with {status}; is it a gateway of this version?");
             return CliError::new(exit, message);

@@ -1,7 +1,6 @@
 //! Calls of the API that several commands make.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -39,12 +38,12 @@ pub(super) fn patch_user(org: &str, user: &str, patch: &Value) -> Call {
 
 /// The call that lists the keys of an organization, by the fields that commands filter by.
 pub(super) fn list_keys(org: &str, query: &KeyQuery) -> Call {
-    let given = |text: &str| (!text.is_empty()).then(|| text.to_owned());
-    let time = |time: Option<Duration>| time.map(|time| WithUnit::Duration(time).to_string());
-    Call::get(&["orgs", org, "keys"]).with_query(&json!({
-        "name": given(&query.name), "user": given(&query.user), "status": query.status,
-        "unused_for": time(query.unused_for), "expires_within": time(query.expires_within),
-    }))
+    // Fields that filter nothing are no parameters; the query writes them, because cursors are sealed over all.
+    let mut query = json!(query);
+    if let Value::Object(fields) = &mut query {
+        fields.retain(|_, value| *value != "" && *value != false);
+    }
+    Call::get(&["orgs", org, "keys"]).with_query(&query)
 }
 
 /// The call that shows a key.

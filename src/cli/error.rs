@@ -3,6 +3,8 @@
 use std::io::{self, Write as _};
 use std::process::ExitCode;
 
+use http::StatusCode;
+
 use super::output::EscapedLines;
 use domain::key;
 
@@ -25,6 +27,17 @@ pub enum ExitStatus {
     Unreachable = 69,
     /// Temporary failure (`EX_TEMPFAIL`); the same command may succeed later.
     Temporary = 75,
+}
+
+impl ExitStatus {
+    /// The exit code of a command whose call was answered with this status, which is no success.
+    pub(super) fn of_response(status: StatusCode) -> Self {
+        match status {
+            StatusCode::SERVICE_UNAVAILABLE | StatusCode::TOO_MANY_REQUESTS => Self::Temporary,
+            StatusCode::BAD_REQUEST => Self::Usage,
+            _ => Self::Failed,
+        }
+    }
 }
 
 /// Error of a command, with its exit code.

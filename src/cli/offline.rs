@@ -16,7 +16,7 @@ use crate::app;
 use crate::config::Config;
 use ::control::admin::API_PATH;
 use ::control::api::Api;
-use ::control::management::{Actor, ErrorKind, Management, ManagementError, StateExport, UnixUser};
+use ::control::management::{Actor, Management, ManagementError, StateExport, UnixUser};
 use domain::clock;
 use journal::audit;
 use journal::audit::Journal;
@@ -104,15 +104,5 @@ fn open_error(config: &Config, error: anyhow::Error) -> CliError {
 }
 
 pub(super) fn refused(error: ManagementError) -> CliError {
-    let exit = match error.kind() {
-        ErrorKind::Unavailable | ErrorKind::TooMany => ExitStatus::Temporary,
-        ErrorKind::Invalid => ExitStatus::Usage,
-        ErrorKind::RateLimited => ExitStatus::Temporary,
-        ErrorKind::Unprocessable
-        | ErrorKind::NotFound
-        | ErrorKind::NotAllowed
-        | ErrorKind::Conflict
-        | ErrorKind::Stale => ExitStatus::Failed,
-    };
-    CliError::new(exit, error)
+    CliError::new(ExitStatus::of_response(error.kind().status()), error)
 }

@@ -2,17 +2,16 @@
 //!
 //! - Unknown input is refused and named, never ignored: a misspelt parameter must not count as an absent one.
 
-use std::collections::HashSet;
-use std::fmt;
 use std::str::FromStr;
 
 use http::header::{ALLOW, CONTENT_TYPE};
-use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
+use http::{HeaderMap, HeaderName, HeaderValue, Method};
 use percent_encoding::percent_decode_str;
-use serde::de::{DeserializeOwned, Error as _, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeOwned, Error as _};
 use serde::{Deserialize, Deserializer};
 
-use crate::management::UseFilter;
+use crate::distinct_json::Distinct;
+use crate::management::{ManagementError, UseFilter};
 use crate::request::ControlRequest;
 use domain::clock::{Micros, rfc3339};
 use domain::page::{InvalidPageLimit, PageLimit, PageQuery};
@@ -25,40 +24,12 @@ const ACCEPT_PATCH: HeaderName = HeaderName::from_static("accept-patch");
 /// The media types of patches.
 const PATCH_TYPES: HeaderValue = HeaderValue::from_static("application/merge-patch+json, application/json");
 
-/// Reason why a query or a body cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum InputError {
-    /// 415.
-    #[error("send the body as `Content-Type: application/json`")]
-    MediaType,
-    /// 415 of a `PATCH`.
-    #[error("send the body as `Content-Type: application/merge-patch+json`, or as application/json")]
-    PatchMediaType,
-    /// 400 `invalid_parameter`.
-    #[error("the query is not valid: {0}")]
-    Query(String),
-    /// 400 `invalid_body`.
-    #[error("the body is not valid: {0}")]
-    Body(String),
-}
-
 /// Adds `Accept-Patch` to the response to a patch of another type, and to one that says that a path takes patches.
 pub(crate) fn add_accept_patch(headers: &mut HeaderMap, is_patch_type: bool) {
     let allows =
         |allow: &HeaderValue| allow.as_bytes().split(|byte| *byte == b',').any(|name| name.trim_ascii() == b"PATCH");
     if is_patch_type || headers.get(ALLOW).is_some_and(allows) {
         headers.insert(ACCEPT_PATCH, PATCH_TYPES);
-    }
-}
-
-impl InputError {
-    /// The status and the code of the problem.
-    pub(crate) fn status_and_code(&self) -> (StatusCode, &'static str) {
-        match self {
-            Self::MediaType | Self::PatchMediaType => (StatusCode::UNSUPPORTED_MEDIA_TYPE, "unsupported_media_type"),
-            Self::Query(_) => (StatusCode::BAD_REQUEST, "invalid_parameter"),
-            Self::Body(_) => (StatusCode::BAD_REQUEST, "invalid_body"),
-        }
     }
 }
 
@@ -107,21 +78,24 @@ pub(crate) fn decode_id<T: FromStr>(segment: &str) -> Option<T> {
 }
 
 /// The value of a parameter that is true or false; none when it is absent.
-pub(crate) fn boolean(request: &ControlRequest, name: &str) -> Result<Option<bool>, InputError> {
-    let parse = |text: &str| text.parse().map_err(|_| InputError::Query(format!("`{name}` must be true or false")));
+pub(crate) fn boolean(request: &ControlRequest, name: &str) -> Result<Option<bool>, ManagementError> {
+    let parse =
+        |text: &str| text.parse().map_err(|_| ManagementError::InvalidQuery(format!("`{name}` must be true or false")));
     request.parameter(name).map(parse).transpose()
 }
 
 /// Refuses parameters that the route does not accept, and those that are given twice.
-pub(crate) fn check_query(request: &ControlRequest, accepted: &[&str]) -> Result<(), InputError> {
+pub(crate) fn check_query(request: &ControlRequest, accepted: &[&str]) -> Result<(), ManagementError> {
     for (at, (name, _)) in request.query.iter().enumerate() {
         let shown: String = name.escape_default().take(100).collect();
         if !accepted.contains(&name.as_str()) {
             let accepted = if accepted.is_empty() { "none".to_owned() } else { accepted.join(", ") };
-            return Err(InputError::Query(format!("`{shown}` is not a parameter of this path; accepted: {accepted}")));
+            return Err(ManagementError::InvalidQuery(format!(
+                "`{shown}` is not a parameter of this path; accepted: {accepted}"
+            )));
         }
         if request.query[..at].iter().any(|(earlier, _)| earlier == name) {
-            return Err(InputError::Query(format!("`{shown}` is given twice; give it once")));
+            return Err(ManagementError::InvalidQuery(format!("`{shown}` is given twice; give it once")));
         }
     }
     Ok(())
@@ -134,98 +108,40 @@ pub(crate) fn page_query(request: &ControlRequest) -> Result<PageQuery, InvalidP
 }
 
 /// The filter of a list of uses.
-pub(crate) fn use_filter(request: &ControlRequest) -> Result<UseFilter, InputError> {
+pub(crate) fn use_filter(request: &ControlRequest) -> Result<UseFilter, ManagementError> {
     Ok(UseFilter {
         outcome: request.parameter("outcome").map(outcome).transpose()?,
         refused: boolean(request, "refused")?,
     })
 }
 
-fn outcome(text: &str) -> Result<Outcome, InputError> {
+fn outcome(text: &str) -> Result<Outcome, ManagementError> {
     let names = || Outcome::all().map(Outcome::name).collect::<Vec<_>>().join(", ");
-    Outcome::from_name(text).ok_or_else(|| InputError::Query(format!("`outcome` must be one of {}", names())))
+    Outcome::from_name(text)
+        .ok_or_else(|| ManagementError::InvalidQuery(format!("`outcome` must be one of {}", names())))
 }
 
 /// Parses a body that may be absent.
-pub(crate) fn optional_body<T: Default + DeserializeOwned>(request: &ControlRequest) -> Result<T, InputError> {
+pub(crate) fn optional_body<T: Default + DeserializeOwned>(request: &ControlRequest) -> Result<T, ManagementError> {
     if request.body.is_empty() { Ok(T::default()) } else { body(request) }
 }
 
 /// Parses a body: a JSON object.
-pub(crate) fn body<T: DeserializeOwned>(request: &ControlRequest) -> Result<T, InputError> {
+pub(crate) fn body<T: DeserializeOwned>(request: &ControlRequest) -> Result<T, ManagementError> {
     if request.body.is_empty() {
-        return Err(InputError::Body("it is empty; send a JSON object".into()));
+        return Err(ManagementError::InvalidBody("it is empty; send a JSON object".into()));
     }
     let is_patch = request.method == Method::PATCH;
     if !is_json(request, is_patch) {
-        return Err(if is_patch { InputError::PatchMediaType } else { InputError::MediaType });
+        return Err(if is_patch { ManagementError::PatchMediaType } else { ManagementError::MediaType });
     }
     // serde also reads structs from arrays of their fields' values.
     if request.body.trim_ascii_start().first() != Some(&b'{') {
-        return Err(InputError::Body("it is not a JSON object".into()));
+        return Err(ManagementError::InvalidBody("it is not a JSON object".into()));
     }
-    let invalid = |error: serde_json::Error| InputError::Body(error.to_string());
+    let invalid = |error: serde_json::Error| ManagementError::InvalidBody(error.to_string());
     serde_json::from_slice::<Distinct>(&request.body).map_err(invalid)?;
     serde_json::from_slice(&request.body).map_err(invalid)
-}
-
-/// JSON in which no object has a member twice. A map would take the last one: of `{"a":"1","a":null}` neither the
-/// sender nor the audit would know which was meant (RFC 8259, section 4).
-pub(crate) struct Distinct;
-
-impl<'de> Deserialize<'de> for Distinct {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        deserializer.deserialize_any(Self)
-    }
-}
-
-impl<'de> Visitor<'de> for Distinct {
-    type Value = Self;
-
-    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("a value")
-    }
-
-    fn visit_unit<E>(self) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_bool<E>(self, _: bool) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_i64<E>(self, _: i64) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_u64<E>(self, _: u64) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_f64<E>(self, _: f64) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_str<E>(self, _: &str) -> Result<Self, E> {
-        Ok(self)
-    }
-
-    fn visit_seq<A: SeqAccess<'de>>(self, mut items: A) -> Result<Self, A::Error> {
-        while items.next_element::<Self>()?.is_some() {}
-        Ok(self)
-    }
-
-    fn visit_map<A: MapAccess<'de>>(self, mut members: A) -> Result<Self, A::Error> {
-        let mut names = HashSet::new();
-        while let Some(name) = members.next_key::<String>()? {
-            if names.contains(&name) {
-                return Err(A::Error::custom(format_args!("duplicate field `{name}`")));
-            }
-            names.insert(name);
-            members.next_value::<Self>()?;
-        }
-        Ok(self)
-    }
 }
 
 /// Returns `true` if there is one `Content-Type`, for JSON, or for a merge patch (RFC 7396, section 4) where one is
@@ -245,15 +161,6 @@ fn is_json(request: &ControlRequest, is_patch: bool) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn member_that_is_there_twice_is_refused_at_every_depth() {
-        let read = |text| serde_json::from_str::<Distinct>(text).map(|_| ()).map_err(|error| error.to_string());
-        assert_eq!(read(r#"{"a":{"b":[1,-1,1.5,null,true,"x",{}]},"b":{"a":0}}"#), Ok(()));
-        for text in [r#"{"a":"1","a":null}"#, r#"{"t":{"a":1,"a":1}}"#, r#"[{"a":1,"\u0061":1}]"#] {
-            assert!(read(text).unwrap_err().contains("duplicate field `a`"), "{text}");
-        }
-    }
 
     #[test]
     fn whole_seconds_are_integers_of_json_schema() {

@@ -15,6 +15,7 @@ pub mod oidc;
 mod request;
 mod person_limiter;
 mod json_input;
+mod distinct_json;
 mod secret_text;
 
 /// The example of the README is compiled and run with the tests of the documentation.

@@ -15,10 +15,10 @@ use http::{HeaderMap, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use uuid::Uuid;
 
-use crate::api::{Api, ApiError, Mount, build, document, find};
-use crate::management::{Actor, Program, TokenRefusal};
+use crate::api::{Api, Mount, build, document, find, problem};
+use crate::management::{Actor, ManagementError, Program, RouteError};
 use crate::person_limiter::{Bucket, PersonLimiter};
-use crate::request::{ControlRequest, ReadError, RouteError};
+use crate::request::ControlRequest;
 use domain::address_limiter::AddressLimiter;
 use domain::clock::{self, Micros};
 use domain::identity::{Peer, PersonId, X_REQUEST_ID};
@@ -47,9 +47,9 @@ impl CallLimiter {
     }
 
     /// Counts a call of a token.
-    fn count(&self, token: TokenId, now: Micros) -> Result<(), ApiError> {
+    fn count(&self, token: TokenId, now: Micros) -> Result<(), ManagementError> {
         let bucket = Bucket::Requests(PersonId::from_token(token));
-        self.0.count_request(bucket, now).map_err(ApiError::TooManyCalls)
+        self.0.count_request(bucket, now).map_err(ManagementError::TooManyCalls)
     }
 }
 
@@ -95,7 +95,7 @@ impl ManagementApi {
         let mut response = response.unwrap_or_else(|error| {
             tracing::error!(request_id = %id, %error, "panic while the management API handled a call");
             self.metrics.panics.inc();
-            ApiError::Internal.response(id, Mount::Network)
+            problem(id, Mount::Network, &ManagementError::Internal)
         });
         #[allow(clippy::cast_precision_loss, reason = "a duration in a histogram")]
         self.route_metrics.duration.observe(clock::now().since(arrived) as f64 / 1e6);
@@ -113,20 +113,16 @@ impl ManagementApi {
     async fn respond(&self, id: Uuid, peer: &Peer, request: Request<Incoming>) -> Response<Bytes> {
         let result = async {
             if !request.uri().path().starts_with("/v1/") {
-                return Err(RouteError::NotFound.into());
+                return Err(ManagementError::NotFound);
             }
-            let request = ControlRequest::read(BASE, id, peer, &self.trusted, request, self.api.management())
-                .await
-                .map_err(|error| match error {
-                    ReadError::TimedOut => ApiError::BodyTimeout,
-                    ReadError::Body => ApiError::BodyLost,
-                })?;
+            let management = self.api.management();
+            let request = ControlRequest::read(BASE, id, peer, &self.trusted, request, management).await?;
             self.perform(peer, &request).await
         };
-        result.await.unwrap_or_else(|error| error.response(id, Mount::Network))
+        result.await.unwrap_or_else(|error| problem(id, Mount::Network, &error))
     }
 
-    async fn perform(&self, peer: &Peer, request: &ControlRequest) -> Result<Response<Bytes>, ApiError> {
+    async fn perform(&self, peer: &Peer, request: &ControlRequest) -> Result<Response<Bytes>, ManagementError> {
         let segments = request.segments();
         if segments == [DOCUMENT_PATH] && request.route_method() == "GET" {
             return Ok(build(StatusCode::OK, "application/json", document(Mount::Network)));
@@ -143,17 +139,17 @@ impl ManagementApi {
     }
 
     /// The program whose token a call presents. Wrong tokens are counted by the address of the client.
-    async fn authenticate(&self, peer: &Peer, request: &ControlRequest) -> Result<Program, ApiError> {
-        let presented = bearer(&request.headers).ok_or(ApiError::NoToken)?;
+    async fn authenticate(&self, peer: &Peer, request: &ControlRequest) -> Result<Program, ManagementError> {
+        let presented = bearer(&request.headers).ok_or(ManagementError::TokenMissing)?;
         let certificate = peer.certificate.as_deref().and_then(CertificateFacts::from_der);
         let names = certificate.map(|facts| [facts.names, facts.uris].concat()).unwrap_or_default();
         let client = request.client.clone();
         let authenticated = self.api.management().authenticate_token(presented, &names, client, request.now).await;
         authenticated.map_err(|refusal| match (refusal, request.client.ip) {
-            (refusal @ TokenRefusal::State(_), _) | (refusal, None) => refusal.into(),
+            (refusal @ ManagementError::TokenUnverified(_), _) | (refusal, None) => refusal,
             (refusal, Some(ip)) => match self.attempts.count(ip, request.now) {
-                Ok(()) => refusal.into(),
-                Err(seconds) => ApiError::TooManyAttempts(seconds),
+                Ok(()) => refusal,
+                Err(seconds) => ManagementError::TooManyAttempts(seconds),
             },
         })
     }

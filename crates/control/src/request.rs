@@ -6,12 +6,12 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::USER_AGENT;
 use http::request::Parts;
-use http::{HeaderMap, Method, Request, StatusCode};
+use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use uuid::Uuid;
 
-use crate::management::{ClientInfo, Management};
+use crate::management::{ClientInfo, Management, ManagementError};
 use domain::clock::Micros;
 use domain::identity::Peer;
 use domain::session::{self, AmbiguousCookie, TokenDigest};
@@ -45,50 +45,11 @@ pub(crate) struct ControlRequest {
     pub(crate) session: Result<Option<TokenDigest>, AmbiguousCookie>,
 }
 
-/// Reason why a request could not be read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum ReadError {
-    /// The body is larger than [`MAX_BODY`], or the connection broke off.
-    Body,
-    /// The body did not arrive within [`BODY_TIMEOUT`].
-    TimedOut,
-}
-
-/// Reason why a request has no route, in the words of the API.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(crate) enum RouteError {
-    /// No route has this path.
-    #[error("the API has no such path")]
-    NotFound,
-    /// Routes have this path, for other methods: the value of `Allow`.
-    #[error("this path supports {0} only")]
-    MethodNotAllowed(String),
-}
-
-impl RouteError {
-    /// The error of a path that routes have for these methods. Each of these stands once in `Allow`; every route for
-    /// `GET` serves `HEAD`.
-    pub(crate) fn new(methods: impl Iterator<Item = &'static str>) -> Self {
-        let mut names = Vec::new();
-        for name in methods.map(|method| if method == "GET" { "GET, HEAD" } else { method }) {
-            if !names.contains(&name) {
-                names.push(name);
-            }
-        }
-        if names.is_empty() { Self::NotFound } else { Self::MethodNotAllowed(names.join(", ")) }
-    }
-
-    /// The status and the code of the problem.
-    pub(crate) fn status_and_code(&self) -> (StatusCode, &'static str) {
-        match self {
-            Self::NotFound => (StatusCode::NOT_FOUND, "not_found"),
-            Self::MethodNotAllowed(_) => (StatusCode::METHOD_NOT_ALLOWED, "method_not_allowed"),
-        }
-    }
-}
-
 impl ControlRequest {
     /// Reads a request, with its body, whose path is below `base`.
+    ///
+    /// # Errors
+    /// [`ManagementError::BodyLost`], [`ManagementError::BodyTimeout`].
     pub(crate) async fn read(
         base: &str,
         id: Uuid,
@@ -96,10 +57,11 @@ impl ControlRequest {
         trusted: &TrustedProxies,
         request: Request<Incoming>,
         management: &Management,
-    ) -> Result<Self, ReadError> {
+    ) -> Result<Self, ManagementError> {
         let (head, body) = request.into_parts();
         let reading = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY).collect());
-        let body = reading.await.map_err(|_| ReadError::TimedOut)?.map_err(|_| ReadError::Body)?.to_bytes();
+        let read = reading.await.map_err(|_| ManagementError::BodyTimeout)?;
+        let body = read.map_err(|_| ManagementError::BodyLost)?.to_bytes();
         let ip = Client::find(peer, &head.headers, trusted).ip;
         Ok(Self::new(base, (id, management.now()), Some(ip), head, body))
     }

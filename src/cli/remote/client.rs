@@ -51,14 +51,14 @@ impl<'a> Remote<'a> {
         Self { server, connection: None }
     }
 
-    /// Sends a call. An answer that is a problem is an error.
+    /// Sends a call. The answer may be a problem.
     pub(in crate::cli) async fn send(&mut self, call: &Call) -> Result<Answer, CliError> {
         self.send_within(call, TIMEOUT).await
     }
 
     /// Reads the lines of an export of the state.
     pub(in crate::cli) async fn export(&mut self) -> Result<Bytes, CliError> {
-        Ok(self.send_within(&Call::get(&["state"]), LONG_TIMEOUT).await?.body)
+        self.send_within(&Call::get(&["state"]), LONG_TIMEOUT).await?.body().cloned()
     }
 
     /// The same, for an answer that takes this long at most.
@@ -72,13 +72,10 @@ impl<'a> Remote<'a> {
         };
         for _ in 0..MAX_WAITS {
             let answer = self.exchange(&draft, timeout).await?;
-            match wait_of(&answer) {
-                Some(seconds) => tokio::time::sleep(Duration::from_secs(seconds)).await,
-                None if answer.status.is_success() => return Ok(answer),
-                None => return Err(answer.problem()),
-            }
+            let Some(seconds) = wait_of(&answer) else { return Ok(answer) };
+            tokio::time::sleep(Duration::from_secs(seconds)).await;
         }
-        Err(self.exchange(&draft, timeout).await?.problem())
+        self.exchange(&draft, timeout).await
     }
 
     /// Sends a request, once more where the connection broke off and that is safe.

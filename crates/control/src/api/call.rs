@@ -2,7 +2,7 @@
 
 use std::pin::Pin;
 
-use super::{Answer, Api, ApiError, input};
+use super::{Answer, Api, input};
 use crate::json_input;
 use crate::management::{Actor, Management, ManagementError};
 use crate::request::ControlRequest;
@@ -13,7 +13,7 @@ use domain::management_token::TokenId;
 use domain::page::PageQuery;
 
 /// An operation under way.
-type Performed<'a> = Pin<Box<dyn Future<Output = Result<Answer, ApiError>> + Send + 'a>>;
+type Performed<'a> = Pin<Box<dyn Future<Output = Result<Answer, ManagementError>> + Send + 'a>>;
 /// The function that performs a call.
 pub(super) type Operation = for<'a> fn(&'a Call<'a>) -> Performed<'a>;
 
@@ -66,33 +66,33 @@ impl<'a> Call<'a> {
     }
 
     /// The page of a list that it asks for.
-    pub(super) fn page(&self) -> Result<PageQuery, ApiError> {
-        json_input::page_query(self.request).map_err(|error| ManagementError::from(error).into())
+    pub(super) fn page(&self) -> Result<PageQuery, ManagementError> {
+        Ok(json_input::page_query(self.request)?)
     }
 
     /// The organization in the path: an id or a name.
-    pub(super) fn org(&self) -> Result<String, ApiError> {
+    pub(super) fn org(&self) -> Result<String, ManagementError> {
         input::reference(self.value(0))
     }
 
     /// The reference below an organization in the path: a user by id or address, a rule by name, a key by digest.
-    pub(super) fn member(&self) -> Result<String, ApiError> {
+    pub(super) fn member(&self) -> Result<String, ManagementError> {
         input::reference(self.value(1))
     }
 
     /// The key in the path.
-    pub(super) fn key(&self) -> Result<KeyId, ApiError> {
-        json_input::decode_id(self.value(0)).ok_or(ApiError::NoKey)
+    pub(super) fn key(&self) -> Result<KeyId, ManagementError> {
+        json_input::decode_id(self.value(0)).ok_or(ManagementError::NotKeyId)
     }
 
     /// The management token in the path.
-    pub(super) fn token(&self) -> Result<TokenId, ApiError> {
-        json_input::decode_id(self.value(0)).ok_or(ApiError::NoSuchToken)
+    pub(super) fn token(&self) -> Result<TokenId, ManagementError> {
+        json_input::decode_id(self.value(0)).ok_or(ManagementError::NotTokenId)
     }
 
     /// The web session in the path.
-    pub(super) fn session(&self) -> Result<SessionId, ApiError> {
-        json_input::decode_id(self.value(0)).ok_or(ApiError::NoSuchSession)
+    pub(super) fn session(&self) -> Result<SessionId, ManagementError> {
+        json_input::decode_id(self.value(0)).ok_or(ManagementError::NotSessionId)
     }
 
     /// The organization that the query names; of a signed-in person who names none, the chosen one.

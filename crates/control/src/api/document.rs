@@ -5,7 +5,8 @@ use std::sync::OnceLock;
 use serde_json::{Value, json};
 
 use super::call::Call;
-use super::error::ApiError;
+use crate::management::ManagementError;
+
 use super::mount::Mount;
 use super::response::Answer;
 
@@ -13,7 +14,7 @@ use super::response::Answer;
 const DOCUMENT: &str = include_str!("../../../../docs/openapi.json");
 
 /// The whole document, for the operator.
-pub(super) async fn show(_: &Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn show(_: &Call<'_>) -> Result<Answer, ManagementError> {
     Ok(Answer::json(document(Mount::Socket).to_owned()))
 }
 

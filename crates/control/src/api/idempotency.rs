@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use sha2::{Digest as _, Sha256};
 
 use super::call::{Call, Operation, Subject};
-use super::{Answer, Api, ApiError};
+use super::{Answer, Api};
 use crate::management::{Actor, Conditions, IdempotentCall, ManagementError};
 use crate::request::ControlRequest;
 use state::{ETag, IdempotencyPlace, IdempotencyRecord};
@@ -47,22 +47,26 @@ impl Drop for Begun {
 }
 
 /// The conditions of a call, by its fields `If-Match`, which is for changes, and `Idempotency-Key`.
-pub(super) fn conditions(subject: Subject, request: &ControlRequest, actor: &Actor) -> Result<Conditions, ApiError> {
+pub(super) fn conditions(
+    subject: Subject,
+    request: &ControlRequest,
+    actor: &Actor,
+) -> Result<Conditions, ManagementError> {
     let if_match = if request.method.is_safe() { None } else { if_match(request)? };
     if if_match.is_some() && subject == Subject::None {
-        return Err(ApiError::IfMatch);
+        return Err(ManagementError::IfMatch);
     }
     Ok(Conditions { if_match, call: idempotent_call(request, actor)? })
 }
 
 /// The entity tag of `If-Match`; none without the field, and for `*`. The comparison is the strong one (RFC 9110,
 /// section 13.1.1): no record has a weak tag, or one of another form.
-fn if_match(request: &ControlRequest) -> Result<Option<ETag>, ApiError> {
+fn if_match(request: &ControlRequest) -> Result<Option<ETag>, ManagementError> {
     let mut fields = request.headers.get_all(IF_MATCH).into_iter();
     let Some(only) = fields.next() else { return Ok(None) };
-    let text = only.to_str().map_err(|_| ApiError::IfMatch)?.trim();
+    let text = only.to_str().map_err(|_| ManagementError::IfMatch)?.trim();
     if fields.next().is_some() || text.contains(',') {
-        return Err(ApiError::IfMatch);
+        return Err(ManagementError::IfMatch);
     }
     if text == "*" {
         return Ok(None);
@@ -75,7 +79,7 @@ fn if_match(request: &ControlRequest) -> Result<Option<ETag>, ApiError> {
     Ok(Some(tag.unwrap_or(ETag::OF_NO_RECORD)))
 }
 
-fn idempotent_call(request: &ControlRequest, actor: &Actor) -> Result<Option<IdempotentCall>, ApiError> {
+fn idempotent_call(request: &ControlRequest, actor: &Actor) -> Result<Option<IdempotentCall>, ManagementError> {
     let mut fields = request.headers.get_all(&IDEMPOTENCY_KEY).into_iter();
     let Some(only) = fields.next() else { return Ok(None) };
     let key = only.as_bytes().trim_ascii();
@@ -83,7 +87,7 @@ fn idempotent_call(request: &ControlRequest, actor: &Actor) -> Result<Option<Ide
     let key = key.strip_prefix(b"\"").and_then(|key| key.strip_suffix(b"\"")).unwrap_or(key);
     let is_valid = (1..=MAX_KEY).contains(&key.len()) && key.iter().all(u8::is_ascii_graphic);
     if !is_valid || fields.next().is_some() || request.method != Method::POST {
-        return Err(ApiError::IdempotencyKey);
+        return Err(ManagementError::IdempotencyKey);
     }
     let id = Sha256::new()
         .chain_update(actor.caller())
@@ -102,9 +106,9 @@ fn idempotent_call(request: &ControlRequest, actor: &Actor) -> Result<Option<Ide
 
 impl Api {
     /// Performs a call, or, when it was made before, answers with its result.
-    pub(super) async fn perform_once(&self, call: &Call<'_>, operation: Operation) -> Result<Answer, ApiError> {
+    pub(super) async fn perform_once(&self, call: &Call<'_>, operation: Operation) -> Result<Answer, ManagementError> {
         let Some(once) = &call.actor.conditions().call else { return operation(call).await };
-        let _begun = self.in_progress.begin(once.id).ok_or(ApiError::InProgress)?;
+        let _begun = self.in_progress.begin(once.id).ok_or(ManagementError::InProgress)?;
         let made = match self.place(call).await? {
             Some(place) => self.management.idempotency_record(place, once, call.now()).await?,
             None => None,
@@ -113,23 +117,20 @@ impl Api {
             return self.replay(call, once, &record).await;
         }
         match operation(call).await {
-            Err(ApiError::Management(error)) => match *error {
-                // Made by another gateway meanwhile.
-                ManagementError::Repeated(record) => self.replay(call, once, &record).await,
-                error => Err(error.into()),
-            },
+            // Made by another gateway meanwhile.
+            Err(ManagementError::Repeated(record)) => self.replay(call, once, &record).await,
             performed => performed,
         }
     }
 
     /// The place of the record of a call; none of one about an organization that does not exist.
-    async fn place(&self, call: &Call<'_>) -> Result<Option<IdempotencyPlace>, ApiError> {
+    async fn place(&self, call: &Call<'_>) -> Result<Option<IdempotencyPlace>, ManagementError> {
         match call.subject {
             Subject::Installation => Ok(Some(IdempotencyPlace::Installation)),
             Subject::Org => Ok(self.management.idempotency_place(&call.org()?).await?),
             Subject::Key => Ok(Some(IdempotencyPlace::Org(call.key()?.tag()))),
             Subject::Tokens => Ok(Some(IdempotencyPlace::Tokens)),
-            Subject::None => Err(ApiError::IdempotencyKey),
+            Subject::None => Err(ManagementError::IdempotencyKey),
         }
     }
 
@@ -139,9 +140,9 @@ impl Api {
         call: &Call<'_>,
         once: &IdempotentCall,
         record: &IdempotencyRecord,
-    ) -> Result<Answer, ApiError> {
+    ) -> Result<Answer, ManagementError> {
         if record.body != once.body {
-            return Err(ApiError::KeyReused);
+            return Err(ManagementError::KeyReused);
         }
         Ok(Answer::replayed(self.management.replay(call.actor, record, call.now()).await?, call.secret))
     }

@@ -2,24 +2,23 @@
 
 use std::time::Duration;
 
-use super::error::ApiError;
-use crate::json_input::{self, InputError};
-use crate::management::KeyQuery;
-use crate::request::{ControlRequest, RouteError};
+use crate::json_input;
+use crate::management::{KeyQuery, ManagementError, RouteError};
+use crate::request::ControlRequest;
 use domain::key::KeyId;
 use platform::settings::parse_duration;
 
 /// A name or id in a path; text that is not UTF-8 names nothing.
-pub(super) fn reference(segment: &str) -> Result<String, ApiError> {
+pub(super) fn reference(segment: &str) -> Result<String, ManagementError> {
     Ok(json_input::decode(segment).ok_or(RouteError::NotFound)?)
 }
 
 /// The filter and the order of a list of keys.
-pub(super) fn key_query(request: &ControlRequest) -> Result<KeyQuery, ApiError> {
+pub(super) fn key_query(request: &ControlRequest) -> Result<KeyQuery, ManagementError> {
     let text = |name| request.parameter(name).unwrap_or_default().to_owned();
     let status = request.parameter("status").map(|status| {
         serde_json::from_value(serde_json::Value::from(status))
-            .map_err(|_| InputError::Query("`status` is not a status of keys".into()))
+            .map_err(|_| ManagementError::InvalidQuery("`status` is not a status of keys".into()))
     });
     Ok(KeyQuery {
         text: text("search"),
@@ -33,19 +32,19 @@ pub(super) fn key_query(request: &ControlRequest) -> Result<KeyQuery, ApiError> 
 }
 
 /// The ids of the parameter `keys`, separated by commas.
-pub(super) fn key_list(request: &ControlRequest) -> Result<Vec<KeyId>, ApiError> {
-    let invalid = || InputError::Query("`keys` must be ids of keys, separated by commas".into());
+pub(super) fn key_list(request: &ControlRequest) -> Result<Vec<KeyId>, ManagementError> {
+    let invalid = || ManagementError::InvalidQuery("`keys` must be ids of keys, separated by commas".into());
     let ids = request.parameter("keys").ok_or_else(invalid)?.split(',').map(|id| id.parse().map_err(|_| invalid()));
     Ok(ids.collect::<Result<_, _>>()?)
 }
 
 /// The digests of the parameter `sha256`, separated by commas.
-pub(super) fn digests(request: &ControlRequest) -> Result<Vec<String>, ApiError> {
-    let missing = || InputError::Query("give `sha256`: digests of keys, separated by commas".into());
+pub(super) fn digests(request: &ControlRequest) -> Result<Vec<String>, ManagementError> {
+    let missing = || ManagementError::InvalidQuery("give `sha256`: digests of keys, separated by commas".into());
     Ok(request.parameter("sha256").ok_or_else(missing)?.split(',').map(str::to_owned).collect())
 }
 
-fn duration(request: &ControlRequest, name: &str) -> Result<Option<Duration>, InputError> {
-    let parse = |text| parse_duration(text).map_err(|error| InputError::Query(format!("`{name}` {error}")));
+fn duration(request: &ControlRequest, name: &str) -> Result<Option<Duration>, ManagementError> {
+    let parse = |text| parse_duration(text).map_err(|error| ManagementError::InvalidQuery(format!("`{name}` {error}")));
     request.parameter(name).map(parse).transpose()
 }

@@ -7,8 +7,8 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::call::Call;
-use super::{Answer, ApiError, input};
-use crate::json_input::{self, InputError, WholeSeconds};
+use super::{Answer, input};
+use crate::json_input::{self, WholeSeconds};
 use crate::management::{
     Key, KeyImport, LimitUpdate, ManagementError, NewKey, NewKeyRequest, PolicyUpdate, Rotation, SecretSource,
 };
@@ -72,12 +72,12 @@ struct DisableBody {
     leaked: bool,
 }
 
-pub(super) async fn list(call: &Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn list(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let query = input::key_query(call.request)?;
     Ok(Answer::new(&call.management().list_keys(call.actor, &call.org()?, &query, &call.page()?, call.now()).await?))
 }
 
-pub(super) async fn create(call: &Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn create(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let NewKeyBody { name, user, policy, id, sha256 } = json_input::body(call.request)?;
     require_generated(call, id.is_some() || sha256.is_some())?;
     let request = NewKeyRequest { user: &owner(call, user)?, name: &name, policy };
@@ -87,10 +87,10 @@ pub(super) async fn create(call: &Call<'_>) -> Result<Answer, ApiError> {
 }
 
 /// Creates the key with a digest, or shows the one that there is.
-pub(super) async fn put(call: &Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn put(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let NewKeyBody { name, user, policy, id, sha256: given } = json_input::body(call.request)?;
     if given.is_some() {
-        return Err(InputError::Body("unknown field `sha256`: the path has it".into()).into());
+        return Err(ManagementError::InvalidBody("unknown field `sha256`: the path has it".into()));
     }
     let request = NewKeyRequest { user: &owner(call, user)?, name: &name, policy };
     let (org, sha256) = (call.org()?, call.member()?);
@@ -99,10 +99,10 @@ pub(super) async fn put(call: &Call<'_>) -> Result<Answer, ApiError> {
         return Ok(Answer::new(&put).with_tag(put.key.etag).created(format!("keys/{}", put.key.id)));
     }
     let must_be_new = call.request.headers.get(IF_NONE_MATCH).is_some_and(|tag| tag.as_bytes().trim_ascii() == b"*");
-    if must_be_new { Err(ApiError::Exists) } else { Ok(answer(&put.key)) }
+    if must_be_new { Err(ManagementError::Exists) } else { Ok(answer(&put.key)) }
 }
 
-pub(super) async fn import(call: &Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn import(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let KeyImportBody { user, sha256, id, name, limits, policy, disabled } = json_input::body(call.request)?;
     let org = &*call.org()?;
     let import = KeyImport { org, user: &user, sha256: &sha256, id, name: &name, limits, policy, disabled };
@@ -110,23 +110,23 @@ pub(super) async fn import(call: &Call<'_>) -> Result<Answer, ApiError> {
     Ok(answer(&key).created(format!("keys/{}", key.id)))
 }
 
-pub(super) async fn find(call: &Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn find(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let digests = input::digests(call.request)?;
     let found = call.management().find_keys_by_digest(call.actor, &digests, call.now()).await?;
     Ok(Answer::new(&json!({ "found": found })))
 }
 
-pub(super) async fn show(call: &Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn show(call: &Call<'_>) -> Result<Answer, ManagementError> {
     Ok(answer(&call.management().show_key(call.actor, call.key()?, call.now()).await?))
 }
 
-pub(super) async fn update(call: &Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn update(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let key = call.key()?;
     let update = json_input::body(call.request)?;
     Ok(answer(&call.management().update_key(call.actor, key, update, call.now()).await?))
 }
 
-pub(super) async fn rotate(call: &Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn rotate(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let key = call.key()?;
     let RotationBody { overlap_seconds, expected_rotated, sha256 } = json_input::optional_body(call.request)?;
     require_generated(call, sha256.is_some())?;
@@ -136,11 +136,11 @@ pub(super) async fn rotate(call: &Call<'_>) -> Result<Answer, ApiError> {
     Ok(with_secret(&call.management().rotate_key(call.actor, key, rotation, call.now()).await?))
 }
 
-pub(super) async fn revoke(call: &Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn revoke(call: &Call<'_>) -> Result<Answer, ManagementError> {
     Ok(answer(&call.management().revoke_key(call.actor, call.key()?, call.now()).await?))
 }
 
-pub(super) async fn disable(call: &Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn disable(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let key = call.key()?;
     let DisableBody { leaked } = json_input::optional_body(call.request)?;
     // Only the operator enables such a key again, which is not a member's to decide for an administrator.
@@ -150,24 +150,24 @@ pub(super) async fn disable(call: &Call<'_>) -> Result<Answer, ApiError> {
     Ok(answer(&call.management().disable_key(call.actor, key, leaked, call.now()).await?))
 }
 
-pub(super) async fn enable(call: &Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn enable(call: &Call<'_>) -> Result<Answer, ManagementError> {
     Ok(answer(&call.management().enable_key(call.actor, call.key()?, call.now()).await?))
 }
 
-pub(super) async fn explain(call: &Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn explain(call: &Call<'_>) -> Result<Answer, ManagementError> {
     Ok(Answer::new(&call.management().explain_key(call.actor, call.key()?, call.now()).await?))
 }
 
 /// Refuses a secret that a person has made elsewhere, before it is read.
-fn require_generated(call: &Call<'_>, is_given: bool) -> Result<(), ApiError> {
+fn require_generated(call: &Call<'_>, is_given: bool) -> Result<(), ManagementError> {
     let is_refused = is_given && call.actor.signed_in().is_some();
     if is_refused { Err(ManagementError::NotAllowed.into()) } else { Ok(()) }
 }
 
 /// The owner of a new key.
-fn owner(call: &Call<'_>, given: Option<String>) -> Result<String, ApiError> {
+fn owner(call: &Call<'_>, given: Option<String>) -> Result<String, ManagementError> {
     let signed_in = || call.actor.signed_in().map(|user| user.user.id.to_string());
-    given.or_else(signed_in).ok_or_else(|| InputError::Body("missing field `user`".into()).into())
+    given.or_else(signed_in).ok_or_else(|| ManagementError::InvalidBody("missing field `user`".into()))
 }
 
 fn answer(key: &Key) -> Answer {

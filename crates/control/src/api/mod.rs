@@ -22,8 +22,8 @@ use http::{HeaderValue, Request, Response};
 use uuid::Uuid;
 
 use crate::json_input;
-use crate::management::{Actor, Management};
-use crate::request::{ControlRequest, RouteError};
+use crate::management::{Actor, Management, ManagementError, RouteError};
+use crate::request::ControlRequest;
 use call::Call;
 use domain::identity::X_REQUEST_ID;
 use idempotency::InProgress;
@@ -40,14 +40,14 @@ mod sessions;
 mod audit;
 mod input;
 mod response;
-mod error;
+mod problem;
 mod idempotency;
 mod state_export;
 mod document;
 
 pub(crate) use document::document;
-pub(crate) use error::{ApiError, RETRY_READ, RETRY_SOON};
 pub(crate) use mount::{COOKIE_CHALLENGE, Mount};
+pub(crate) use problem::problem;
 pub(crate) use response::{Answer, build};
 pub(crate) use routes::{Found, Weight, find};
 
@@ -84,7 +84,7 @@ impl Api {
         actor: Actor,
         request: &ControlRequest,
         found: &Found<'_>,
-    ) -> Result<Answer, ApiError> {
+    ) -> Result<Answer, ManagementError> {
         let Found { route, values } = found;
         json_input::check_query(request, route.query)?;
         let conditions = idempotency::conditions(route.subject, request, &actor)?;
@@ -106,7 +106,7 @@ impl Api {
         };
         let mut response = match performed.await {
             Ok(answer) => self.respond(&request, answer),
-            Err(error) => error.response(id, Mount::Socket),
+            Err(error) => problem(id, Mount::Socket, &error),
         };
         let id = HeaderValue::try_from(id.to_string()).expect("hexadecimal digits and dashes");
         response.headers_mut().insert(X_REQUEST_ID, id);

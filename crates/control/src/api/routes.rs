@@ -4,7 +4,7 @@
 use super::call::{Operation, Subject};
 use super::mount::Mount;
 use super::{audit, document, keys, orgs, sessions, state_export, tokens, users};
-use crate::request::RouteError;
+use crate::management::RouteError;
 
 /// Weight of a call among those of a person.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

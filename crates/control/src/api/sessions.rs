@@ -3,10 +3,10 @@
 use serde::Deserialize;
 use serde_json::json;
 
+use super::Answer;
 use super::call::Call;
-use super::{Answer, ApiError};
 use crate::json_input;
-use crate::management::{Actor, Session, SignedInUser, User};
+use crate::management::{Actor, ManagementError, Session, SignedInUser, User};
 use domain::page::Page;
 
 /// Body of the choice of an organization.
@@ -17,52 +17,52 @@ struct OrgChoice {
     org: String,
 }
 
-pub(super) async fn list(call: &Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn list(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let org = call.org_of_query();
     let page = call.page()?;
     Ok(Answer::new(&call.management().list_sessions(call.actor, org.as_deref(), false, &page, call.now()).await?))
 }
 
-pub(super) async fn end(call: &Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn end(call: &Call<'_>) -> Result<Answer, ManagementError> {
     Ok(Answer::new(&call.management().end_session(call.actor, call.session()?, call.now()).await?))
 }
 
-pub(super) async fn end_of_user(call: &Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn end_of_user(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let items = call.management().end_sessions(call.actor, &call.org()?, &call.member()?, call.now()).await?;
     Ok(Answer::new(&Page::<Session> { items, next: None }))
 }
 
 /// Ends all sessions of the person but this one.
-pub(super) async fn end_others(call: &Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn end_others(call: &Call<'_>) -> Result<Answer, ManagementError> {
     Ok(Answer::new(&json!({ "ended": call.management().end_other_sessions(signed_in(call)?, call.now()).await? })))
 }
 
-pub(super) async fn create_link(call: &Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn create_link(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let link = call.management().create_link(call.actor, &call.org()?, &call.member()?, call.now()).await?;
     Ok(Answer::new(&link))
 }
 
 /// The signed-in person: their session, role, and chosen and other organizations.
-pub(super) async fn show(call: &Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn show(call: &Call<'_>) -> Result<Answer, ManagementError> {
     of_session(call, signed_in(call)?).await
 }
 
-pub(super) async fn choose_org(call: &Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn choose_org(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let OrgChoice { org } = json_input::body(call.request)?;
     let user = signed_in(call)?;
     call.management().choose_org(user, &org, call.now()).await?;
     // The user differs in each organization: their record there has other permissions.
-    let digest = call.request.session.ok().flatten().ok_or(ApiError::NoSession)?;
+    let digest = call.request.session.ok().flatten().ok_or(ManagementError::SignedOut)?;
     let user = call.management().authenticate_session(&digest, user.client.clone(), call.now()).await?;
-    of_session(call, &user.ok_or(ApiError::SessionEnded)?).await
+    of_session(call, &user.ok_or(ManagementError::SessionEnded)?).await
 }
 
-pub(super) async fn sign_out(call: &Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn sign_out(call: &Call<'_>) -> Result<Answer, ManagementError> {
     call.management().sign_out(signed_in(call)?, call.now()).await?;
     Ok(Answer::signed_out())
 }
 
-async fn of_session(call: &Call<'_>, user: &SignedInUser) -> Result<Answer, ApiError> {
+async fn of_session(call: &Call<'_>, user: &SignedInUser) -> Result<Answer, ManagementError> {
     let management = call.management();
     let actor = Actor::User(Box::new(user.clone()));
     Ok(Answer::new(&json!({
@@ -76,6 +76,6 @@ async fn of_session(call: &Call<'_>, user: &SignedInUser) -> Result<Answer, ApiE
 }
 
 /// The signed-in person, by whom alone the rows of a session are called.
-fn signed_in<'a>(call: &Call<'a>) -> Result<&'a SignedInUser, ApiError> {
-    call.actor.signed_in().ok_or(ApiError::NoSession)
+fn signed_in<'a>(call: &Call<'a>) -> Result<&'a SignedInUser, ManagementError> {
+    call.actor.signed_in().ok_or(ManagementError::SignedOut)
 }

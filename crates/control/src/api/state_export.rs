@@ -7,9 +7,9 @@ use std::sync::Arc;
 
 use tokio::sync::Semaphore;
 
+use super::Answer;
 use super::call::Call;
-use super::{Answer, ApiError};
-use crate::management::{Actor, Management, run_beside};
+use crate::management::{Actor, Management, ManagementError, run_beside};
 use domain::clock::Micros;
 
 /// Bytes of an export at most: hundreds of thousands of keys.
@@ -28,23 +28,23 @@ impl Default for ExportTurns {
 /// Exports the state for a program.
 ///
 /// # Errors
-/// [`ApiError::Exporting`] while another export is made; [`ApiError::ExportTooLarge`]; those of the export.
-pub(super) async fn export(call: &Call<'_>) -> Result<Answer, ApiError> {
-    let turn = Arc::clone(&call.api.exports.0).try_acquire_owned().map_err(|_| ApiError::Exporting)?;
+/// [`ManagementError::Exporting`] while another export is made; [`ManagementError::ExportTooLarge`]; those of the export.
+pub(super) async fn export(call: &Call<'_>) -> Result<Answer, ManagementError> {
+    let turn = Arc::clone(&call.api.exports.0).try_acquire_owned().map_err(|_| ManagementError::Exporting)?;
     let (management, actor, now) = (Arc::clone(call.api.management()), call.actor.clone(), call.now());
     let reading = async move || {
         let _turn = turn;
         read(&management, &actor, now).await
     };
-    Ok(Answer::lines(run_beside(reading).await.map_err(|_| ApiError::Internal)??))
+    Ok(Answer::lines(run_beside(reading).await.map_err(|_| ManagementError::Internal)??))
 }
 
 /// Accepts the state as it is, in place of the one that gateways remember.
-pub(super) async fn accept(call: &Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn accept(call: &Call<'_>) -> Result<Answer, ManagementError> {
     Ok(Answer::new(&call.management().accept_state(call.actor, call.now()).await?))
 }
 
-async fn read(management: &Management, actor: &Actor, now: Micros) -> Result<Vec<u8>, ApiError> {
+async fn read(management: &Management, actor: &Actor, now: Micros) -> Result<Vec<u8>, ManagementError> {
     let mut export = management.export_state(actor, now).await?;
     let mut lines = Vec::new();
     while let Some(part) = export.next_lines().await? {
@@ -54,9 +54,9 @@ async fn read(management: &Management, actor: &Actor, now: Micros) -> Result<Vec
 }
 
 /// Appends a part, unless there would be more than `max` bytes.
-fn append(lines: &mut Vec<u8>, part: &[u8], max: usize) -> Result<(), ApiError> {
+fn append(lines: &mut Vec<u8>, part: &[u8], max: usize) -> Result<(), ManagementError> {
     if lines.len() + part.len() > max {
-        return Err(ApiError::ExportTooLarge);
+        return Err(ManagementError::ExportTooLarge);
     }
     lines.extend_from_slice(part);
     Ok(())
@@ -71,6 +71,6 @@ mod tests {
         let mut lines = Vec::new();
         append(&mut lines, b"1234", 7).unwrap();
         append(&mut lines, b"567", 7).unwrap();
-        assert!(matches!(append(&mut lines, b"8", 7), Err(ApiError::ExportTooLarge)));
+        assert!(matches!(append(&mut lines, b"8", 7), Err(ManagementError::ExportTooLarge)));
     }
 }

@@ -2,10 +2,10 @@
 
 use serde::Deserialize;
 
+use super::Answer;
 use super::call::Call;
-use super::{Answer, ApiError};
-use crate::json_input::{self, InputError};
-use crate::management::{User, UserKind};
+use crate::json_input;
+use crate::management::{ManagementError, User, UserKind};
 use domain::identity::Permission;
 
 /// Body of a creation.
@@ -22,14 +22,14 @@ struct NewUser {
     responsible: Option<String>,
 }
 
-pub(super) async fn list(call: &Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn list(call: &Call<'_>) -> Result<Answer, ManagementError> {
     Ok(Answer::new(&call.management().list_users(call.actor, &call.org()?, &call.page()?, call.now()).await?))
 }
 
-pub(super) async fn create(call: &Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn create(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let NewUser { email, kind, permissions, responsible } = json_input::body(call.request)?;
     let (management, actor, org, now) = (call.management(), call.actor, &call.org()?, call.now());
-    let invalid = |what: &str| Err(InputError::Body(what.to_owned()).into());
+    let invalid = |what: &str| Err(ManagementError::InvalidBody(what.to_owned()));
     let user = match (kind, responsible) {
         (UserKind::Person, None) => management.create_user(actor, org, &email, permissions, now).await?,
         (UserKind::Service, Some(person)) => {
@@ -41,17 +41,17 @@ pub(super) async fn create(call: &Call<'_>) -> Result<Answer, ApiError> {
     Ok(answer(&user).created(format!("orgs/{}/users/{}", user.org, user.id)))
 }
 
-pub(super) async fn show(call: &Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn show(call: &Call<'_>) -> Result<Answer, ManagementError> {
     Ok(answer(&call.management().show_user(call.actor, &call.org()?, &call.member()?, call.now()).await?))
 }
 
-pub(super) async fn update(call: &Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn update(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let update = json_input::body(call.request)?;
     let (org, user) = (call.org()?, call.member()?);
     Ok(answer(&call.management().update_user(call.actor, &org, &user, update, call.now()).await?))
 }
 
-pub(super) async fn remove(call: &Call<'_>) -> Result<Answer, ApiError> {
+pub(super) async fn remove(call: &Call<'_>) -> Result<Answer, ManagementError> {
     Ok(answer(&call.management().remove_user(call.actor, &call.org()?, &call.member()?, call.now()).await?))
 }
 

@@ -10,11 +10,11 @@ use uuid::Uuid;
 
 use super::Dashboard;
 use super::counting::Counting;
-use super::error::DashboardError;
+
 use super::response::{self, DashboardResponse};
-use crate::api::{Answer, ApiError, Mount, Weight, document, find};
-use crate::management::{Actor, SignedInUser};
-use crate::request::{ControlRequest, RouteError};
+use crate::api::{self, Answer, Mount, Weight, document, find};
+use crate::management::{Actor, ManagementError, RouteError, SignedInUser};
+use crate::request::ControlRequest;
 
 /// Segments of the path of the API below the dashboard's.
 const PATH: [&str; 2] = ["api", "v1"];
@@ -54,8 +54,8 @@ async fn perform(
     dashboard: &Dashboard,
     request: &ControlRequest,
     segments: &[&str],
-) -> Result<DashboardResponse, ApiError> {
-    let below = segments.strip_prefix(&PATH).ok_or(RouteError::NotFound)?;
+) -> Result<DashboardResponse, ManagementError> {
+    let below = segments.strip_prefix(&PATH).ok_or(ManagementError::NotFound)?;
     let found = find(Mount::Browser, request.route_method(), below)?;
     let user = authenticate(dashboard, request).await?;
     dashboard.check_origin(request)?;
@@ -66,7 +66,7 @@ async fn perform(
     };
     let counted = dashboard.count_request(&user, counting, request.now)?;
     let performed = dashboard.api.perform(Actor::User(Box::new(user)), request, &found).await;
-    let status = performed.as_ref().map_or_else(ApiError::status, Answer::status);
+    let status = performed.as_ref().map_or_else(|error| error.kind().status(), Answer::status);
     dashboard.uncount_failed_revocation(counted, status);
     let answer = performed?;
     let ends_session = answer.ends_session;
@@ -75,31 +75,18 @@ async fn perform(
 }
 
 /// The user whose session a request presents.
-async fn authenticate(dashboard: &Dashboard, request: &ControlRequest) -> Result<SignedInUser, ApiError> {
-    let digest = request.session.map_err(|_| ApiError::AmbiguousSession)?;
+async fn authenticate(dashboard: &Dashboard, request: &ControlRequest) -> Result<SignedInUser, ManagementError> {
+    let digest = request.session?;
     let Some(digest) = digest else {
         // The client tries an API key, and should learn that none is accepted here.
         let has_key = request.headers.contains_key(AUTHORIZATION);
-        return Err(if has_key { ApiError::KeyNotAccepted } else { ApiError::NoSession });
+        return Err(if has_key { ManagementError::KeyNotAccepted } else { ManagementError::SignedOut });
     };
     let found = dashboard.management.authenticate_session(&digest, request.client.clone(), request.now).await?;
-    found.ok_or(ApiError::SessionEnded)
+    found.ok_or(ManagementError::SessionEnded)
 }
 
 /// The response to a call that was not performed.
-pub(super) fn problem(id: Uuid, error: &ApiError) -> DashboardResponse {
-    response::secured(error.response(id, Mount::Browser))
-}
-
-/// An error that pages have as well.
-impl From<DashboardError> for ApiError {
-    fn from(error: DashboardError) -> Self {
-        match error {
-            DashboardError::CrossSite => Self::CrossSite,
-            DashboardError::Body => Self::BodyLost,
-            DashboardError::BodyTimeout => Self::BodyTimeout,
-            DashboardError::TooManyRequests(seconds) => Self::TooManyRequests(seconds),
-            _ => Self::Internal,
-        }
-    }
+pub(super) fn problem(id: Uuid, error: &ManagementError) -> DashboardResponse {
+    response::secured(api::problem(id, Mount::Browser, error))
 }

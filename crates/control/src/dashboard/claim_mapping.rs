@@ -5,7 +5,7 @@
 
 use serde_json::{Map, Value};
 
-use crate::management::Entitlements;
+use crate::management::{Entitlements, ManagementError};
 use domain::identity::Permission;
 
 /// The claims of a provider that are used, and the meaning of their values.
@@ -42,6 +42,15 @@ pub enum ClaimError {
     /// The address is not verified.
     #[error("the email address is not verified by the identity provider")]
     Unverified,
+}
+
+impl From<ClaimError> for ManagementError {
+    fn from(error: ClaimError) -> Self {
+        match error {
+            ClaimError::NoEmail => Self::NoEmail,
+            ClaimError::Unverified => Self::UnverifiedEmail,
+        }
+    }
 }
 
 impl ClaimMapping {

@@ -22,10 +22,10 @@ use hyper::body::Incoming;
 use uuid::Uuid;
 
 use crate::api::Api;
-use crate::management::{Management, SignedInUser};
+use crate::management::{Management, ManagementError, RouteError, SignedInUser};
 use crate::oidc;
 use crate::person_limiter::PersonLimiter;
-use crate::request::{ControlRequest, ReadError, RouteError};
+use crate::request::ControlRequest;
 use domain::address_limiter::AddressLimiter;
 use domain::clock;
 use domain::identity::{Peer, X_REQUEST_ID};
@@ -46,8 +46,6 @@ mod routes;
 mod counting;
 mod response;
 mod return_path;
-mod error;
-mod error_text;
 mod error_page;
 // Handlers and pages.
 mod handlers;
@@ -61,7 +59,6 @@ pub use return_path::return_path;
 pub use settings::{ProviderSettings, Settings};
 
 use assets::Asset;
-use error::DashboardError;
 
 use response::DashboardResponse;
 use routes::{Endpoint, RouteMatch};
@@ -189,7 +186,7 @@ impl Dashboard {
         let mut response = response.unwrap_or_else(|error| {
             tracing::error!(request_id = %id, %error, "panic while the dashboard handled a request");
             self.metrics.panics.inc();
-            self.early_error(id, is_api, DashboardError::Internal)
+            self.early_error(id, is_api, &ManagementError::Internal)
         });
         #[allow(clippy::cast_precision_loss, reason = "a duration in a histogram")]
         self.route_metrics.duration.observe(clock::now().since(arrived) as f64 / 1e6);
@@ -205,7 +202,7 @@ impl Dashboard {
     /// 404 for the dashboard's path at a listener that does not serve the dashboard.
     pub fn not_found(&self) -> Response<Bytes> {
         let id = Uuid::now_v7();
-        let mut response = self.error_page(id, &DashboardError::NotFound);
+        let mut response = self.error_page(id, &ManagementError::NotFound);
         self.record(id, &mut response);
         response
     }
@@ -229,13 +226,12 @@ impl Dashboard {
             return response::see_other(&self.settings.path);
         }
         if !self.contains_path(path) {
-            return self.error_page(id, &DashboardError::NotFound);
+            return self.error_page(id, &ManagementError::NotFound);
         }
         let is_api = self.is_api(path);
         match ControlRequest::read(&self.settings.path, id, peer, &self.trusted, request, &self.management).await {
             Ok(request) => self.dispatch(&request).await,
-            Err(ReadError::TimedOut) => self.early_error(id, is_api, DashboardError::BodyTimeout),
-            Err(ReadError::Body) => self.early_error(id, is_api, DashboardError::Body),
+            Err(error) => self.early_error(id, is_api, &error),
         }
     }
 
@@ -245,8 +241,8 @@ impl Dashboard {
     }
 
     /// The response to a request that could not be read, or whose handler panicked.
-    fn early_error(&self, id: Uuid, is_api: bool, error: DashboardError) -> DashboardResponse {
-        if is_api { api::problem(id, &error.into()) } else { self.error_page(id, &error) }
+    fn early_error(&self, id: Uuid, is_api: bool, error: &ManagementError) -> DashboardResponse {
+        if is_api { api::problem(id, error) } else { self.error_page(id, error) }
     }
 
     /// Routes a request, and responds with what its endpoint returns or with the page or problem for its error.
@@ -266,13 +262,13 @@ impl Dashboard {
         page.unwrap_or_else(|error| self.error_response(request, &error))
     }
 
-    fn asset(&self, request: &ControlRequest, name: &str) -> Result<DashboardResponse, DashboardError> {
-        let asset = Asset::find(name).ok_or(DashboardError::NotFound)?;
+    fn asset(&self, request: &ControlRequest, name: &str) -> Result<DashboardResponse, ManagementError> {
+        let asset = Asset::find(name).ok_or(ManagementError::NotFound)?;
         Ok(response::asset(&asset, &request.headers))
     }
 
     /// The error of a page request without a route. Origin and session are checked first, as for pages that exist.
-    async fn refuse_path(&self, request: &ControlRequest, segments: &[&str], error: RouteError) -> DashboardError {
+    async fn refuse_path(&self, request: &ControlRequest, segments: &[&str], error: RouteError) -> ManagementError {
         let checked = match self.check_origin(request) {
             Ok(()) if routes::requires_session(segments) => self.require_user(request).await.map(drop),
             checked => checked,
@@ -281,18 +277,18 @@ impl Dashboard {
     }
 
     /// Refuses a request from another site that would change something (CSRF).
-    fn check_origin(&self, request: &ControlRequest) -> Result<(), DashboardError> {
+    fn check_origin(&self, request: &ControlRequest) -> Result<(), ManagementError> {
         let is_same_origin = session::is_same_origin(&request.method, &request.headers, &self.settings.origin);
-        if is_same_origin { Ok(()) } else { Err(DashboardError::CrossSite) }
+        if is_same_origin { Ok(()) } else { Err(ManagementError::CrossSite) }
     }
 
     /// The user whose session the request's cookie names; `None` without a cookie, or when the session has ended.
-    async fn user(&self, request: &ControlRequest) -> Result<Option<SignedInUser>, DashboardError> {
-        let Some(digest) = request.session.map_err(|_| DashboardError::AmbiguousSession)? else { return Ok(None) };
+    async fn user(&self, request: &ControlRequest) -> Result<Option<SignedInUser>, ManagementError> {
+        let Some(digest) = request.session? else { return Ok(None) };
         Ok(self.management.authenticate_session(&digest, request.client.clone(), request.now).await?)
     }
 
-    async fn require_user(&self, request: &ControlRequest) -> Result<SignedInUser, DashboardError> {
-        self.user(request).await?.ok_or(DashboardError::SignedOut)
+    async fn require_user(&self, request: &ControlRequest) -> Result<SignedInUser, ManagementError> {
+        self.user(request).await?.ok_or(ManagementError::SignedOut)
     }
 }

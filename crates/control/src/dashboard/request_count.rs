@@ -4,9 +4,8 @@ use http::StatusCode;
 
 use super::Dashboard;
 use super::counting::Counting;
-use super::error::DashboardError;
 
-use crate::management::SignedInUser;
+use crate::management::{ManagementError, SignedInUser};
 use crate::person_limiter::Bucket;
 use domain::clock::Micros;
 
@@ -17,7 +16,7 @@ impl Dashboard {
         user: &SignedInUser,
         counting: Counting,
         now: Micros,
-    ) -> Result<Option<Bucket>, DashboardError> {
+    ) -> Result<Option<Bucket>, ManagementError> {
         let bucket = match counting {
             Counting::Request => Bucket::Requests(user.person()),
             Counting::Revocation => Bucket::Revocations(user.session.id),
@@ -26,7 +25,7 @@ impl Dashboard {
         };
         self.person_limiter.count_request(bucket, now).map_err(|seconds| {
             self.metrics.dashboard_limited.inc();
-            DashboardError::TooManyRequests(seconds)
+            ManagementError::TooManyRequests(seconds)
         })?;
         Ok(Some(bucket))
     }

@@ -8,7 +8,7 @@ use http::Method;
 
 use super::api;
 use super::endpoints::{PageEndpoint, SignInEndpoint};
-use crate::request::RouteError;
+use crate::management::RouteError;
 use Endpoint::{Asset, Page, SignIn};
 
 /// The code behind a route, by the part of the dashboard that has it.

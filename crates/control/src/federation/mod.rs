@@ -18,7 +18,7 @@ use hyper::body::Incoming;
 use parking_lot::Mutex;
 use uuid::Uuid;
 
-use crate::management::{ClientInfo, FederationError, Management, ManagementError};
+use crate::management::{ClientInfo, Management, ManagementError};
 use crate::oidc::{Error, Issuer, SubjectToken, SubjectTokenError};
 use domain::address_limiter::AddressLimiter;
 use domain::clock::{self, Micros};
@@ -27,11 +27,9 @@ use edge::forward::{Client, TrustedProxies};
 use platform::metrics::{Metrics, RouteMetrics};
 use platform::tls::ClientSettings;
 
-mod error;
 mod request;
 mod response;
 
-use error::ExchangeError;
 use request::ExchangeRequest;
 
 /// Value of the metrics' label `route` for all exchanges.
@@ -105,7 +103,7 @@ impl TokenEndpoint {
         let mut response = task.await.unwrap_or_else(|error| {
             tracing::error!(request_id = %id, %error, "panic while a token was exchanged");
             self.metrics.panics.inc();
-            response::failure(id, &ExchangeError::Internal)
+            response::failure(id, &ManagementError::ExchangeFailed)
         });
         let value = HeaderValue::try_from(id.to_string()).expect("hexadecimal digits and dashes are visible ASCII");
         response.headers_mut().insert(X_REQUEST_ID, value);
@@ -124,7 +122,7 @@ impl TokenEndpoint {
         // Counted before any work, and taken back after a success: those at the same time are bounded, too.
         if let Err(seconds) = self.attempts.count(ip, now) {
             self.metrics.attempts_refused.inc();
-            return response::failure(id, &ExchangeError::TooManyAttempts(seconds));
+            return response::failure(id, &ManagementError::TooManyExchanges(seconds));
         }
         let client = ClientInfo { ip: Some(ip), user_agent: user_agent(&head.headers) };
         match self.exchange(head, body, &client).await {
@@ -133,11 +131,12 @@ impl TokenEndpoint {
                 response
             }
             Err(error) => {
-                if error.is_of_gateway() {
+                if response::is_of_gateway(&error) {
                     self.attempts.uncount(ip);
                 }
                 let cause = error.in_full();
-                tracing::warn!(request_id = %id, client = %ip, code = error.code(), cause, "token exchange refused");
+                let code = response::shown(&error).code();
+                tracing::warn!(request_id = %id, client = %ip, code, cause, "token exchange refused");
                 response::failure(id, &error)
             }
         }
@@ -148,21 +147,20 @@ impl TokenEndpoint {
         head: Parts,
         body: Incoming,
         client: &ClientInfo,
-    ) -> Result<Response<Bytes>, ExchangeError> {
+    ) -> Result<Response<Bytes>, ManagementError> {
         let request = ExchangeRequest::read(&head, body).await?;
         let management = &self.shared.management;
         // First, so that a token of another form is refused as such, whatever the audience names.
-        let malformed = || FederationError::from(SubjectTokenError::from(Error::Malformed));
+        let malformed = || ManagementError::from(SubjectTokenError::from(Error::Malformed));
         let claimed = SubjectToken::claimed_issuer(&request.subject_token).ok_or_else(malformed)?;
         let now = management.now();
         let target = management.find_exchange_target(&request.audience).await?;
         // A token of another issuer is told nothing about the rule, not even that there is one.
         if claimed != target.issuer() {
-            return Err(ManagementError::from(FederationError::Target).into());
+            return Err(ManagementError::UnknownTarget);
         }
-        let issuer = self.shared.issuers.find(target.issuer()).map_err(FederationError::from)?;
-        let verified = issuer.verify(&request.subject_token, target.audiences(), now).await;
-        let token = verified.map_err(FederationError::from)?;
+        let issuer = self.shared.issuers.find(target.issuer())?;
+        let token = issuer.verify(&request.subject_token, target.audiences(), now).await?;
         let key = management.exchange_token(&target, &token, request.scope, client, now).await?;
         Ok(response::success(&key, now))
     }

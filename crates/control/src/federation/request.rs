@@ -1,5 +1,6 @@
 //! Request of an exchange (RFC 8693, section 2.1).
 
+use crate::management::ManagementError;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,7 +10,6 @@ use http::request::Parts;
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 
-use super::error::ExchangeError;
 use domain::identity::Permission;
 use domain::secret::Secret;
 
@@ -42,41 +42,49 @@ impl ExchangeRequest {
     /// Reads a request.
     ///
     /// # Errors
-    /// [`ExchangeError`], of the request alone.
-    pub(super) async fn read(head: &Parts, body: Incoming) -> Result<Self, ExchangeError> {
+    /// [`ManagementError`], of the request alone.
+    pub(super) async fn read(head: &Parts, body: Incoming) -> Result<Self, ManagementError> {
         if head.method != Method::POST {
-            return Err(ExchangeError::Method);
+            return Err(ManagementError::ExchangeMethod);
         }
         let kind = head.headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok()).unwrap_or_default();
         if !kind.split(';').next().unwrap_or_default().trim().eq_ignore_ascii_case(FORM) {
-            return Err(ExchangeError::MediaType);
+            return Err(ManagementError::ExchangeMediaType);
         }
         let reading = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY).collect());
-        let body = reading.await.map_err(|_| ExchangeError::BodyTimeout)?.map_err(|_| ExchangeError::Body)?;
+        let body =
+            reading.await.map_err(|_| ManagementError::ExchangeTimeout)?.map_err(|_| ManagementError::ExchangeBody)?;
         Self::parse(&body.to_bytes())
     }
 
-    fn parse(body: &Bytes) -> Result<Self, ExchangeError> {
+    fn parse(body: &Bytes) -> Result<Self, ManagementError> {
         let form: Vec<(String, String)> = form_urlencoded::parse(body).into_owned().collect();
         // RFC 6749, section 3.2: without a value it is as if it were absent, and none is repeated.
         let find = |name: &'static str| {
             let mut values = form.iter().filter(|(found, value)| found == name && !value.is_empty());
             let value = values.next().map(|(_, value)| value.as_str());
-            if values.next().is_some() { Err(ExchangeError::Parameter(name, "is repeated")) } else { Ok(value) }
+            if values.next().is_some() {
+                Err(ManagementError::ExchangeParameter(name, "is repeated"))
+            } else {
+                Ok(value)
+            }
         };
-        let require = |name| find(name)?.ok_or(ExchangeError::Parameter(name, "is missing"));
+        let require = |name| find(name)?.ok_or(ManagementError::ExchangeParameter(name, "is missing"));
         if require("grant_type")? != GRANT_TYPE {
-            return Err(ExchangeError::GrantType);
+            return Err(ManagementError::GrantType);
         }
         if !SUBJECT_TYPES.contains(&require("subject_token_type")?) {
-            return Err(ExchangeError::Parameter("subject_token_type", "is not that of a JWT or an ID token"));
+            return Err(ManagementError::ExchangeParameter(
+                "subject_token_type",
+                "is not that of a JWT or an ID token",
+            ));
         }
         if find("requested_token_type")?.is_some_and(|kind| kind != ISSUED_TYPE) {
-            return Err(ExchangeError::Parameter("requested_token_type", "is not that of an access token"));
+            return Err(ManagementError::ExchangeParameter("requested_token_type", "is not that of an access token"));
         }
         for name in UNSUPPORTED {
             if find(name)?.is_some() {
-                return Err(ExchangeError::Parameter(name, "is not supported"));
+                return Err(ManagementError::ExchangeParameter(name, "is not supported"));
             }
         }
         let scope = find("scope")?.map(parse_scope).transpose()?;
@@ -85,8 +93,8 @@ impl ExchangeRequest {
     }
 }
 
-fn parse_scope(scope: &str) -> Result<Vec<Permission>, ExchangeError> {
-    scope.split_ascii_whitespace().map(|name| name.parse().map_err(|_| ExchangeError::Scope)).collect()
+fn parse_scope(scope: &str) -> Result<Vec<Permission>, ManagementError> {
+    scope.split_ascii_whitespace().map(|name| name.parse().map_err(|_| ManagementError::InvalidScope)).collect()
 }
 
 #[cfg(test)]

@@ -6,9 +6,8 @@ use http::{HeaderValue, Response, StatusCode};
 use serde::Serialize;
 use uuid::Uuid;
 
-use super::error::ExchangeError;
 use super::request::ISSUED_TYPE;
-use crate::management::{ApiKey, ExchangedKey};
+use crate::management::{ApiKey, ErrorKind, ExchangedKey, ManagementError};
 use domain::clock::Micros;
 use domain::identity::Permission;
 
@@ -47,20 +46,39 @@ pub(super) fn success(key: &ExchangedKey, now: Micros) -> Response<Bytes> {
     json(StatusCode::OK, &issued)
 }
 
-/// The response for an error.
-pub(super) fn failure(id: Uuid, error: &ExchangeError) -> Response<Bytes> {
-    let (status, name) = error.status_and_error();
-    let description = error.description();
+/// The response for an error, by its name in the protocol. Nothing of its description is about this installation.
+pub(super) fn failure(id: Uuid, error: &ManagementError) -> Response<Bytes> {
+    let error = shown(error);
+    let (status, name) = error.row().status_and_exchange_error();
+    let description = match error.kind() {
+        _ if error.row().is_of_exchange() => error.to_string(),
+        ErrorKind::Unavailable => "the gateway cannot make a key now; try again".to_owned(),
+        _ => ManagementError::ExchangeFailed.to_string(),
+    };
     let failure =
         Failure { error: name, error_description: &description, code: error.code(), request_id: id.to_string() };
     let mut response = json(status, &failure);
-    if let Some(seconds) = error.retry_after() {
+    if let Some(seconds) = error.wait() {
         response.headers_mut().insert(RETRY_AFTER, seconds.into());
     }
     if status == StatusCode::METHOD_NOT_ALLOWED {
         response.headers_mut().insert(ALLOW, HeaderValue::from_static("POST"));
     }
     response
+}
+
+/// The error as its client is told: a rule that was removed between the look at it and the exchange is no target.
+pub(super) fn shown(error: &ManagementError) -> &ManagementError {
+    if matches!(error, ManagementError::NoRule(_)) { &ManagementError::UnknownTarget } else { error }
+}
+
+/// Returns whether the client has done nothing wrong: it does not count as a failed attempt. While the keys of an
+/// issuer cannot be read, every token counts: none of them is known to be valid.
+pub(super) fn is_of_gateway(error: &ManagementError) -> bool {
+    match error {
+        ManagementError::ExchangeLimited(_) | ManagementError::ExchangeFailed => true,
+        error => error.kind() == ErrorKind::Unavailable && !error.row().is_of_exchange(),
+    }
 }
 
 fn json(status: StatusCode, body: &impl Serialize) -> Response<Bytes> {

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::audited_change::Target;
 use super::authorization::Access;
 use super::operands::{check_creation, normalize_permissions};
-use super::{Actor, FederationError, Management, ManagementError};
+use super::{Actor, Management, ManagementError};
 use crate::oidc;
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, Permission, UserId};
@@ -79,7 +79,7 @@ impl Management {
     /// Creates a federation rule.
     ///
     /// # Errors
-    /// [`FederationError::InvalidRule`], [`FederationError::InvalidIssuer`], [`ManagementError::NoOrg`],
+    /// [`ManagementError::InvalidRule`], [`ManagementError::InvalidIssuer`], [`ManagementError::NoOrg`],
     /// [`ManagementError::NoUser`], [`ManagementError::NotService`], [`ManagementError::BeyondOwner`],
     /// [`ManagementError::Taken`].
     pub async fn create_federation_rule(
@@ -135,7 +135,7 @@ impl Management {
     /// Shows a federation rule.
     ///
     /// # Errors
-    /// [`ManagementError::NoOrg`], [`FederationError::NoRule`].
+    /// [`ManagementError::NoOrg`], [`ManagementError::NoRule`].
     pub async fn show_federation_rule(
         &self,
         actor: &Actor,
@@ -151,7 +151,7 @@ impl Management {
     /// Removes a federation rule: no token is exchanged by it from then on. Its keys stay until they end.
     ///
     /// # Errors
-    /// [`ManagementError::NoOrg`], [`FederationError::NoRule`].
+    /// [`ManagementError::NoOrg`], [`ManagementError::NoRule`].
     pub async fn remove_federation_rule(
         &self,
         actor: &Actor,
@@ -170,7 +170,7 @@ impl Management {
 
     pub(super) async fn find_rule(&self, org: OrgId, name: &str) -> Result<state::FederationRule, ManagementError> {
         let found = self.state.federation_rule(org, name).await?;
-        found.ok_or_else(|| FederationError::NoRule(name.to_owned()).into())
+        found.ok_or_else(|| ManagementError::NoRule(name.to_owned()))
     }
 
     pub(super) async fn show_rule(
@@ -188,14 +188,14 @@ impl NewFederationRule {
     /// Checks all that does not depend on the state.
     ///
     /// # Errors
-    /// [`FederationError::InvalidRule`], [`FederationError::InvalidIssuer`].
-    pub fn check(&self) -> Result<(), FederationError> {
+    /// [`ManagementError::InvalidRule`], [`ManagementError::InvalidIssuer`].
+    pub fn check(&self) -> Result<(), ManagementError> {
         // Ids are valid, whatever they name.
         self.clone().into_rule(OrgId::generate(), UserId::generate(), Micros(0)).map(drop)
     }
 
-    fn into_rule(self, org: OrgId, user: UserId, now: Micros) -> Result<state::FederationRule, FederationError> {
-        oidc::Settings::check_issuer(&self.issuer).map_err(FederationError::InvalidIssuer)?;
+    fn into_rule(self, org: OrgId, user: UserId, now: Micros) -> Result<state::FederationRule, ManagementError> {
+        oidc::Settings::check_issuer(&self.issuer).map_err(ManagementError::InvalidIssuer)?;
         let rule = state::FederationRule {
             name: self.name,
             org,

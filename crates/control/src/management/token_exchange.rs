@@ -13,7 +13,7 @@ use uuid::Uuid;
 use super::audited_change::use_end;
 use super::key_creation::MAX_ID_ATTEMPTS;
 use super::owned_key::{member, new_record};
-use super::{ApiKey, ClientInfo, FederationError, Management, ManagementError};
+use super::{ApiKey, ClientInfo, Management, ManagementError};
 use crate::oidc::SubjectToken;
 use domain::clock::Micros;
 use domain::identity::{AuthMethod, MANAGEMENT_METHOD, Permission};
@@ -65,11 +65,11 @@ impl Management {
     /// The rule that the `audience` of an exchange names, `ORGANIZATION/RULE`, the organization by its id or name.
     ///
     /// # Errors
-    /// [`FederationError::Target`] when there is none; [`ManagementError::StateUnavailable`].
+    /// [`ManagementError::UnknownTarget`] when there is none; [`ManagementError::StateUnavailable`].
     pub async fn find_exchange_target(&self, audience: &str) -> Result<ExchangeTarget, ManagementError> {
         let (org, rule) = audience.rsplit_once('/').filter(|(_, rule)| is_rule_name(rule)).unwrap_or_default();
-        let org = self.look_up_org(org).await?.ok_or(FederationError::Target)?;
-        let rule = self.state.federation_rule(org.id, rule).await?.ok_or(FederationError::Target)?;
+        let org = self.look_up_org(org).await?.ok_or(ManagementError::UnknownTarget)?;
+        let rule = self.state.federation_rule(org.id, rule).await?.ok_or(ManagementError::UnknownTarget)?;
         Ok(ExchangeTarget { org, rule })
     }
 
@@ -77,7 +77,9 @@ impl Management {
     /// the permissions of `scope` if it is given.
     ///
     /// # Errors
-    /// [`FederationError`]; [`ManagementError`] when the state or the journal is unavailable.
+    /// [`ManagementError::ClaimMismatch`], [`ManagementError::ServiceSuspended`], [`ManagementError::ScopeExceeded`],
+    /// [`ManagementError::TokenReplayed`], [`ManagementError::ExchangeLimited`]; others when the state or the journal is
+    /// unavailable.
     pub async fn exchange_token(
         &self,
         target: &ExchangeTarget,
@@ -88,11 +90,11 @@ impl Management {
     ) -> Result<ExchangedKey, ManagementError> {
         let ExchangeTarget { org, rule } = target;
         if let Some(claim) = rule.mismatch(&token.claims) {
-            return Err(FederationError::Claim(claim.to_owned()).into());
+            return Err(ManagementError::ClaimMismatch(claim.to_owned()));
         }
         let service = self.state.member(org.id, rule.user).await?;
         let is_active = |(org, user): &(state::Org, state::User)| user.is_active() && !org.suspended;
-        let (_, service) = service.filter(is_active).ok_or(FederationError::Suspended)?;
+        let (_, service) = service.filter(is_active).ok_or(ManagementError::ServiceSuspended)?;
         let permissions = rule_permissions(rule, scope)?;
         let longest = [Some(rule.max), org.policy.max_expiry].into_iter().flatten().min().unwrap_or(rule.max);
         let expires = now.after(longest);
@@ -114,7 +116,7 @@ impl Management {
                     return Ok(ExchangedKey { id: plain.id(), api_key: ApiKey::from(&plain), expires, permissions });
                 }
                 // Suspended since it was looked up.
-                Err(ManagementError::NotAllowed) => return Err(FederationError::Suspended.into()),
+                Err(ManagementError::NotAllowed) => return Err(ManagementError::ServiceSuspended),
                 created => {
                     return created.map(|()| ExchangedKey {
                         id: plain.id(),
@@ -162,7 +164,7 @@ impl Management {
         let change = Box::new(Change::CreateKey { key, digest });
         let change = Change::ByFederation { exchange: Box::new(exchange.clone()), change };
         let changed = self.state.change(change.by(&actor)).await.map_err(|error| match error {
-            ChangeError::OrgSuspended(_) => FederationError::Suspended.into(),
+            ChangeError::OrgSuspended(_) => ManagementError::ServiceSuspended,
             error => ManagementError::from(error),
         });
         self.duration.observe(started.elapsed().as_secs_f64());
@@ -175,12 +177,12 @@ impl Management {
 fn rule_permissions(
     rule: &state::FederationRule,
     scope: Option<Vec<Permission>>,
-) -> Result<Vec<Permission>, FederationError> {
+) -> Result<Vec<Permission>, ManagementError> {
     let Some(mut asked) = scope else { return Ok(rule.permissions.clone()) };
     asked.sort_unstable();
     asked.dedup();
     match asked.iter().find(|permission| rule.permissions.binary_search(permission).is_err()) {
-        Some(beyond) => Err(FederationError::Scope(beyond.clone())),
+        Some(beyond) => Err(ManagementError::ScopeExceeded(beyond.clone())),
         None => Ok(asked),
     }
 }

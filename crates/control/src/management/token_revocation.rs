@@ -10,7 +10,7 @@ use super::actor::AuditActor;
 use super::audited_change::Target;
 use super::authorization::Access;
 use super::federation_rules::{path, target as target_of_rule};
-use super::{Actor, Descendants, FederationError, Management, ManagementError, Token};
+use super::{Actor, Descendants, Management, ManagementError, Token};
 use domain::clock::Micros;
 use domain::key::KeyId;
 use domain::management_token::{ManagementToken, TokenId, TokenScope};
@@ -126,7 +126,7 @@ impl Management {
             let path = path("federation.remove", &rule.name);
             match self.apply_change_at("federation.remove", &path, target_of_rule(rule), remove, by).await {
                 // Removed meanwhile.
-                Err(ManagementError::Federation(FederationError::NoRule(_))) => {}
+                Err(ManagementError::NoRule(_)) => {}
                 removed => removed?,
             }
         }

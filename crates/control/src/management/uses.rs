@@ -25,8 +25,7 @@ use journal::audit::{
 const MAX_BYTES_PER_PAGE: u64 = 64 << 20;
 
 /// Filter of a list of uses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields, default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct UseFilter {
     /// Only uses that ended with this outcome.
     pub outcome: Option<Outcome>,

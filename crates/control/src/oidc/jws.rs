@@ -19,7 +19,7 @@ use serde_json::{Map, Value};
 use super::error::Error;
 use super::key_set::{number, text};
 use super::unfit_key::UnfitKey;
-use crate::json_input::Distinct;
+use crate::distinct_json::Distinct;
 use domain::secret::Secret;
 
 /// Types of tokens (RFC 7519, section 5.1; RFC 7515, section 4.1.9), in lower case.

@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use super::key_policy::permission_choices;
 use super::policy_form::PolicyInput;
 use super::{HandlerResult, PageContext, new_key, render_form};
-use crate::dashboard::error::DashboardError;
 use crate::dashboard::pages::{CreatePage, NavEntry, OwnerChoice, OwnerInput, PolicyFields};
 use crate::management::{ManagementError, NewKeyRequest, PolicyUpdate, SecretSource, User};
 use domain::key::policy::KeyPolicy;
@@ -78,7 +77,7 @@ fn owner_input(context: &PageContext<'_>, selected: &str, users: Option<Vec<User
 }
 
 /// The users to choose from; `None` when the organization has too many.
-async fn owner_choices(context: &PageContext<'_>) -> Result<Option<Vec<User>>, DashboardError> {
+async fn owner_choices(context: &PageContext<'_>) -> Result<Option<Vec<User>>, ManagementError> {
     let mut users = Vec::new();
     let mut query = PageQuery::first(PageLimit::MAX);
     for _ in 0..MAX_CHOICE_PAGES {
@@ -131,7 +130,7 @@ async fn permissions_beyond(
     context: &PageContext<'_>,
     update: &PolicyUpdate,
     owner: &str,
-) -> Result<Option<String>, DashboardError> {
+) -> Result<Option<String>, ManagementError> {
     let Some(Some(permissions)) = &update.permissions else { return Ok(None) };
     if !context.user.is_admin() {
         return Ok(None);

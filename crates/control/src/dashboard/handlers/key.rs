@@ -4,14 +4,11 @@ use std::time::Duration;
 
 use super::keys::activity_chart;
 use super::{HandlerResult, PageContext, key_id, key_policy, keys, render};
-use crate::dashboard::error::DashboardError;
 use crate::dashboard::pages::{
     AdmissionFilter, Gauge, KeyDetails, KeyLimits, KeyPage, LimitUsage, NavEntry, OutcomeText, RecordSource,
     ResponsibleCell, Timestamp, UseFilter as PageFilter, UseRow, Verdict, format_count, link,
 };
-use crate::management::{
-    ActivityReport, Explanation, Key, KeyActor, KeyStatus, LimitStatus, Org, UseFilter, UsePage, User,
-};
+use crate::management::{ActivityReport, Explanation, Key, KeyActor, KeyStatus, LimitStatus, ManagementError, Org, UseFilter, UsePage, User};
 use domain::key::KeyId;
 use domain::page::{PageLimit, PageQuery};
 use journal::audit::{Outcome, Record};
@@ -35,7 +32,7 @@ pub(super) async fn show_key(context: &PageContext<'_>, id: &str) -> HandlerResu
     render(&key_page(context, explanation, records).await?)
 }
 
-async fn key_records(context: &PageContext<'_>, key: KeyId) -> Result<KeyRecords, DashboardError> {
+async fn key_records(context: &PageContext<'_>, key: KeyId) -> Result<KeyRecords, ManagementError> {
     let refused = UseFilter { refused: Some(true), outcome: None };
     Ok(KeyRecords {
         activity: keys::key_activity(context, vec![key]).await?,
@@ -50,7 +47,7 @@ async fn uses(
     key: KeyId,
     filter: UseFilter,
     page: &PageQuery,
-) -> Result<Option<UsePage>, DashboardError> {
+) -> Result<Option<UsePage>, ManagementError> {
     let uses = context.management.list_uses(&context.actor, key, filter, page, context.request.now).await;
     Ok(context.if_readable(uses, "the requests with a key")?)
 }
@@ -59,7 +56,7 @@ async fn key_page(
     context: &PageContext<'_>,
     explanation: Explanation,
     records: KeyRecords,
-) -> Result<KeyPage, DashboardError> {
+) -> Result<KeyPage, ManagementError> {
     let Explanation { verdict, key, user, org, standing } = explanation;
     let KeyRecords { activity, uses, refusals } = records;
     let own_activity = activity.as_ref().and_then(|report| report.keys.get(&key.id));

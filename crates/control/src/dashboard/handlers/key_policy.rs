@@ -2,7 +2,6 @@
 
 use super::policy_form::PolicyInput;
 use super::{HandlerResult, PageContext, key_id, render_form};
-use crate::dashboard::error::DashboardError;
 use crate::dashboard::pages::{
     DisabledFact, Expiry, NavEntry, PermissionChoice, PolicyFacts, PolicyFields, PolicyPage, format_count,
 };
@@ -33,7 +32,7 @@ async fn policy_form(
         name: key.name.clone(),
         owner: key.email.clone(),
         narrows_only: !context.user.is_admin(),
-        before: serde_json::to_string(before).map_err(|_| DashboardError::Internal)?,
+        before: serde_json::to_string(before).map_err(|_| ManagementError::Internal)?,
         policy: PolicyFields { present_expiry: Some(present), ..fields },
         error,
     };
@@ -79,10 +78,10 @@ fn see_key(context: &PageContext<'_>, id: KeyId, done: &str) -> crate::dashboard
     response::see_other(&format!("{}/keys/{id}?done={done}", context.base))
 }
 
-async fn unrevoked_key_and_owner(context: &PageContext<'_>, id: &str) -> Result<(Key, User), DashboardError> {
+async fn unrevoked_key_and_owner(context: &PageContext<'_>, id: &str) -> Result<(Key, User), ManagementError> {
     let explanation = context.management.explain_key(&context.actor, key_id(id)?, context.request.now).await?;
     match explanation.key.revoked {
-        Some(_) => Err(ManagementError::Revoked(explanation.key.id).into()),
+        Some(_) => Err(ManagementError::Revoked(explanation.key.id)),
         None => Ok((explanation.key, explanation.user)),
     }
 }

@@ -3,13 +3,12 @@
 use std::time::Duration;
 
 use super::{HandlerResult, PageContext, render};
-use crate::dashboard::error::DashboardError;
 use crate::dashboard::pages::{
     ActivityChart, AttemptCell, FleetFreshness, GatewayRow, KeyFilter, KeyRow, KeysPage, LastUseCell, MissingOthers,
     NavEntry, OutcomeText, Paging, RecordSource, StateFilter, UseSource, link,
 };
 use crate::dashboard::response;
-use crate::management::{Activity, ActivityReport, Key, KeyMark, KeyQuery, KeyStatus};
+use crate::management::{Activity, ActivityReport, Key, KeyMark, KeyQuery, KeyStatus, ManagementError};
 use domain::clock::Micros;
 use domain::key::{self, KeyDigest, KeyId};
 use domain::page::{PageLimit, PageQuery};
@@ -62,7 +61,7 @@ pub(super) async fn search_keys(context: &PageContext<'_>) -> HandlerResult {
 }
 
 /// Returns whether the user's list has a key that this text finds: by its SHA-256, or by what it shows.
-async fn has_key(context: &PageContext<'_>, text: &str) -> Result<bool, DashboardError> {
+async fn has_key(context: &PageContext<'_>, text: &str) -> Result<bool, ManagementError> {
     let query = filter_query(&KeyFilter { text: text.to_owned(), state: None });
     let mut page = PageQuery::first(PAGE_SIZE);
     for _ in 0..SEARCH_PAGES {
@@ -92,7 +91,7 @@ fn paging(context: &PageContext<'_>, page: &PageQuery, next: Option<&str>, filte
 pub(super) async fn key_activity(
     context: &PageContext<'_>,
     keys: Vec<KeyId>,
-) -> Result<Option<ActivityReport>, DashboardError> {
+) -> Result<Option<ActivityReport>, ManagementError> {
     let report = context.management.key_activity(&context.actor, &context.org(), keys, context.request.now).await;
     Ok(context.if_readable(report, "the activity of keys")?)
 }

@@ -11,7 +11,7 @@ use http::StatusCode;
 use super::Dashboard;
 use super::curl_examples::CurlExamples;
 use super::endpoints::{PageEndpoint, SignInEndpoint};
-use super::error::DashboardError;
+
 use super::pages::{Layout, NavEntry, OrgChoice, Timestamp, Viewer};
 use super::response::{self, DashboardResponse};
 use crate::management::{Actor, ErrorKind, Management, ManagementError, SignedInUser};
@@ -42,7 +42,7 @@ mod create_token;
 const UNCONFIRMED: &str = "unconfirmed";
 
 /// The result of a handler.
-type HandlerResult = Result<DashboardResponse, DashboardError>;
+type HandlerResult = Result<DashboardResponse, ManagementError>;
 
 /// A request for a page, with the user who sent it and what its handler needs.
 pub(super) struct PageContext<'a> {
@@ -70,7 +70,7 @@ pub(super) async fn sign_in(
         SignInEndpoint::BeginSignIn => dashboard.begin_sign_in(request, value).await,
         // A callback redeems its sign-in, so `HEAD` is not safe here.
         SignInEndpoint::FinishSignIn if request.is_head() => {
-            Err(DashboardError::MethodNotAllowed("GET, HEAD".to_owned()))
+            Err(ManagementError::MethodNotAllowed("GET, HEAD".to_owned()))
         }
         SignInEndpoint::FinishSignIn => dashboard.finish_sign_in(request, value).await,
         SignInEndpoint::ShowLink => dashboard.show_link(request, value).await,
@@ -92,7 +92,7 @@ pub(super) async fn page(
     let user = dashboard.require_user(request).await?;
     let counted = dashboard.count_request(&user, endpoint.counting(), request.now)?;
     let result = perform(dashboard, request, &user, endpoint, value).await;
-    let status = result.as_ref().map_or_else(|error| error.text().status, |response| response.status());
+    let status = result.as_ref().map_or_else(|error| error.kind().status(), |response| response.status());
     dashboard.uncount_failed_revocation(counted, status);
     result
 }
@@ -170,7 +170,7 @@ impl PageContext<'_> {
         self.user.org.id.to_string()
     }
 
-    async fn layout(&self, nav: NavEntry) -> Result<Layout, DashboardError> {
+    async fn layout(&self, nav: NavEntry) -> Result<Layout, ManagementError> {
         let orgs = self.management.accessible_orgs(self.user).await?;
         let choice = |(id, name): (domain::identity::OrgId, String)| OrgChoice {
             id: id.to_string(),
@@ -238,6 +238,6 @@ fn render_form(page: &impl askama::Template, has_error: bool) -> HandlerResult {
 }
 
 /// The key id in a path. A text that cannot be an id names no page.
-fn key_id(text: &str) -> Result<KeyId, DashboardError> {
-    text.parse().map_err(|_| DashboardError::NotFound)
+fn key_id(text: &str) -> Result<KeyId, ManagementError> {
+    text.parse().map_err(|_| ManagementError::NotFound)
 }

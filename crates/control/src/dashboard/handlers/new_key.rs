@@ -7,10 +7,9 @@
 use std::fmt::Display;
 
 use super::{HandlerResult, PageContext, UNCONFIRMED, key, key_id, render, tokens};
-use crate::dashboard::error::DashboardError;
 use crate::dashboard::pages::{Issuance, NavEntry, NewKeyPage, NewTokenPage, link};
 use crate::dashboard::response::{self, DashboardResponse};
-use crate::management::{ApiKey, Explanation, GoodPractice, KeySealer, NewKey, NewToken, SEALED_KEY_LIFETIME};
+use crate::management::{ApiKey, Explanation, GoodPractice, KeySealer, ManagementError, NewKey, NewToken, SEALED_KEY_LIFETIME};
 use domain::secret::Secret;
 use domain::session::{self, NEW_KEY_COOKIE_PREFIX};
 
@@ -62,7 +61,7 @@ async fn new_key_page(
     context: &PageContext<'_>,
     explanation: Explanation,
     api_key: &ApiKey,
-) -> Result<NewKeyPage, DashboardError> {
+) -> Result<NewKeyPage, ManagementError> {
     let Explanation { key, user: owner, .. } = explanation;
     // The example is a request that the key is permitted to make.
     let permissions = key.policy.effective_permissions(&owner.permissions);

@@ -23,10 +23,9 @@ use super::HandlerResult;
 use super::sign_in::log_refusal;
 use crate::dashboard::Dashboard;
 use crate::dashboard::claim_mapping::ClaimMapping;
-use crate::dashboard::error::{DashboardError, SignInError};
 use crate::dashboard::pages::{Layout, LeavingPage};
 use crate::dashboard::response;
-use crate::management::{ProviderSignIn, SignedInUser};
+use crate::management::{ManagementError, ProviderSignIn, SignedInUser};
 use crate::oidc::{self, AuthorizationResponse, Prompt};
 use crate::request::ControlRequest;
 use domain::clock::Micros;
@@ -65,12 +64,12 @@ impl Dashboard {
 
     /// Begins a sign-in by the button of a provider.
     pub(super) async fn begin_sign_in(&self, request: &ControlRequest, name: &str) -> HandlerResult {
-        self.providers.find(name).ok_or(DashboardError::NotFound)?;
+        self.providers.find(name).ok_or(ManagementError::NotFound)?;
         self.count_attempt(request)?;
         let return_to = self.resolve_return_to(request.form().field("return_to"));
         let leaving = self.lead_to_provider(request, name, &return_to, Prompt::AsNeeded).await;
         leaving.map_err(|error| match error {
-            DashboardError::Provider(_) => log_refusal(request, name, error),
+            error if error.provider_error().is_some() => log_refusal(request, name, error),
             error => error,
         })
     }
@@ -83,11 +82,12 @@ impl Dashboard {
         return_to: &str,
         prompt: Prompt,
     ) -> HandlerResult {
-        let (provider, _) = self.providers.find(name).ok_or(DashboardError::NotFound)?;
+        let (provider, _) = self.providers.find(name).ok_or(ManagementError::NotFound)?;
         let redirect_uri = self.redirect_uri(name);
-        let authorization = provider.begin_sign_in(&redirect_uri, prompt, request.now).await.map_err(of_provider)?;
+        let authorization = provider.begin_sign_in(&redirect_uri, prompt, request.now).await?;
         let mut cookies: Vec<(&str, Token)> = session::sign_in_cookies(&request.headers).collect();
-        let browser = cookies.pop().map_or_else(Token::generate, |(_, token)| Ok(token))?;
+        let browser = cookies.pop().map_or_else(Token::generate, |(_, token)| Ok(token));
+        let browser = browser.map_err(ManagementError::PageRandomness)?;
         let pending = PendingSignIn {
             provider: name.to_owned(),
             browser: encode(&browser.digest()),
@@ -117,7 +117,7 @@ impl Dashboard {
     /// Handles the callback from the provider: verifies its response, and starts a session for the user that it names.
     /// The browser's cookie stays: other tabs may be signing in.
     pub(super) async fn finish_sign_in(&self, request: &ControlRequest, name: &str) -> HandlerResult {
-        let (provider, mapping) = self.providers.find(name).ok_or(DashboardError::NotFound)?;
+        let (provider, mapping) = self.providers.find(name).ok_or(ManagementError::NotFound)?;
         let pending = match self.take_pending(request, name).await {
             Ok(pending) => pending,
             Err(error) => return self.refuse_callback(request, name, error).await,
@@ -132,7 +132,7 @@ impl Dashboard {
             }
             Err(error) => {
                 // An error about the person who signed in at the provider is shown also in a browser with a session.
-                let may_lead_on = matches!(error, DashboardError::Provider(_));
+                let may_lead_on = error.provider_error().is_some();
                 let error = log_refusal(request, name, error);
                 if may_lead_on && self.live_user(request).await.is_some() {
                     return Ok(response::see_other(&self.resolve_return_to(&pending.return_to)));
@@ -144,8 +144,8 @@ impl Dashboard {
 
     /// Refuses a callback without a pending sign-in of this browser. A browser with a live session goes on: the
     /// callback was reloaded, or another tab was first.
-    async fn refuse_callback(&self, request: &ControlRequest, provider: &str, error: DashboardError) -> HandlerResult {
-        if matches!(error, DashboardError::SignIn(_)) && self.live_user(request).await.is_some() {
+    async fn refuse_callback(&self, request: &ControlRequest, provider: &str, error: ManagementError) -> HandlerResult {
+        if error.is_of_callback() && self.live_user(request).await.is_some() {
             tracing::debug!(request_id = %request.id, provider, reason = error.reason(), "callback, already signed in");
             return Ok(response::see_other(&self.resolve_return_to("")));
         }
@@ -165,9 +165,9 @@ impl Dashboard {
         pending: &PendingSignIn,
     ) -> HandlerResult {
         let name = &pending.provider;
-        let response = AuthorizationResponse::parse(&request.query_text).map_err(of_provider)?;
+        let response = AuthorizationResponse::parse(&request.query_text)?;
         let verified = provider.finish_sign_in(&pending.oidc, &self.redirect_uri(name), &response, request.now).await;
-        let verified = verified.map_err(of_provider)?;
+        let verified = verified?;
         let person = PersonId::from_subject(&provider.settings().issuer, &verified.subject);
         let vouched_by = Voucher { provider: name.clone(), person };
         let email = mapping.email(&verified.claims);
@@ -175,7 +175,7 @@ impl Dashboard {
         // Before anything can refuse the sign-in: what the provider no longer vouches for ends all the same.
         let address = email.as_deref().ok();
         self.management.withdraw_unclaimed(&vouched_by, address, &entitlements, &request.client, request.now).await?;
-        let email = email.map_err(SignInError::Claims).map_err(DashboardError::SignIn)?;
+        let email = email?;
         let has_got_session =
             |user: SignedInUser| user.session.created >= pending.begun && user.is_vouched_by(&vouched_by);
         if self.live_user(request).await.is_some_and(has_got_session) {
@@ -196,18 +196,18 @@ impl Dashboard {
     }
 
     /// Takes the pending sign-in of a callback: once, for its browser and its provider.
-    async fn take_pending(&self, request: &ControlRequest, name: &str) -> Result<PendingSignIn, DashboardError> {
-        let state = request.parameter("state").ok_or(DashboardError::SignIn(SignInError::NoState))?;
+    async fn take_pending(&self, request: &ControlRequest, name: &str) -> Result<PendingSignIn, ManagementError> {
+        let state = request.parameter("state").ok_or(ManagementError::NoState)?;
         let ticket = self.management.take_pending_sign_in(&TokenDigest::of(state.as_bytes()), request.now).await?;
         // A ticket that cannot be parsed is one of another kind, such as a sign-in link.
         let pending: Option<PendingSignIn> = ticket.and_then(|content| serde_json::from_slice(&content).ok());
-        let pending = pending.ok_or(DashboardError::SignIn(SignInError::UnknownState))?;
+        let pending = pending.ok_or(ManagementError::UnknownState)?;
         let mut cookies = session::sign_in_cookies(&request.headers);
         if !cookies.any(|(_, token)| encode(&token.digest()) == pending.browser) {
-            return Err(DashboardError::SignIn(SignInError::OtherBrowser));
+            return Err(ManagementError::OtherBrowser);
         }
         if pending.provider != name {
-            return Err(DashboardError::SignIn(SignInError::OtherProvider));
+            return Err(ManagementError::OtherProvider);
         }
         Ok(pending)
     }
@@ -215,10 +215,6 @@ impl Dashboard {
 
 fn latest() -> Micros {
     Micros(u64::MAX)
-}
-
-fn of_provider(error: oidc::Error) -> DashboardError {
-    DashboardError::Provider(Box::new(error))
 }
 
 fn encode(digest: &TokenDigest) -> String {

@@ -3,7 +3,6 @@
 use std::time::Duration;
 
 use super::{HandlerResult, PageContext, key_id, keys, render_form};
-use crate::dashboard::error::DashboardError;
 use crate::dashboard::pages::{NavEntry, RevokePage};
 use crate::dashboard::response;
 use crate::management::{Key, ManagementError};
@@ -45,9 +44,9 @@ pub(super) async fn revoke_key(context: &PageContext<'_>, id: &str) -> HandlerRe
 ///
 /// # Errors
 /// [`ManagementError::Revoked`] when it is revoked, among those of showing a key.
-pub(super) async fn unrevoked_key(context: &PageContext<'_>, id: &str) -> Result<Key, DashboardError> {
+pub(super) async fn unrevoked_key(context: &PageContext<'_>, id: &str) -> Result<Key, ManagementError> {
     let key = context.management.show_key(&context.actor, key_id(id)?, context.request.now).await?;
-    if key.revoked.is_some() { Err(ManagementError::Revoked(key.id).into()) } else { Ok(key) }
+    if key.revoked.is_some() { Err(ManagementError::Revoked(key.id)) } else { Ok(key) }
 }
 
 /// Returns `true` if a key was used in the last 24 hours.

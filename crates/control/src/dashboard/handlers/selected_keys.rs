@@ -8,7 +8,6 @@ use http::StatusCode;
 
 use super::revoke_key::is_in_use;
 use super::{HandlerResult, PageContext, key_id, render_form};
-use crate::dashboard::error::DashboardError;
 
 use crate::dashboard::pages::{NavEntry, SelectedAction, SelectedPage, SelectedResultPage, SelectedRow};
 use crate::dashboard::response;
@@ -29,7 +28,7 @@ async fn selected_form(
     ids: Vec<&str>,
     count_error: Option<&str>,
 ) -> HandlerResult {
-    let Some(action) = SelectedAction::from_value(action) else { return Err(DashboardError::NotFound) };
+    let Some(action) = SelectedAction::from_value(action) else { return Err(ManagementError::NotFound) };
     let (rows, error) = match check_selection(&ids) {
         Err(error) => (Vec::new(), Some(error)),
         Ok(()) => (selected_keys(context, ids).await?, count_error),
@@ -81,7 +80,7 @@ async fn change_selected_key(
 }
 
 /// The keys with these ids, each once. When one of them does not exist, nothing is shown or changed.
-async fn selected_keys(context: &PageContext<'_>, ids: Vec<&str>) -> Result<Vec<Key>, DashboardError> {
+async fn selected_keys(context: &PageContext<'_>, ids: Vec<&str>) -> Result<Vec<Key>, ManagementError> {
     let mut keys: Vec<Key> = Vec::new();
     for id in ids {
         let id = key_id(id)?;

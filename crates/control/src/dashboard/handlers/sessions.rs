@@ -1,10 +1,9 @@
 //! The table of web sessions, and ending one.
 
 use super::{HandlerResult, PageContext, render};
-use crate::dashboard::error::DashboardError;
 use crate::dashboard::pages::{NavEntry, Paging, SessionRow, SessionsPage, link};
 use crate::dashboard::response;
-use crate::management::Session;
+use crate::management::{ManagementError, Session};
 use domain::identity::SessionId;
 use domain::page::PageLimit;
 
@@ -49,7 +48,7 @@ pub(super) async fn end_other_sessions(context: &PageContext<'_>) -> HandlerResu
 }
 
 pub(super) async fn end_session(context: &PageContext<'_>, id: &str) -> HandlerResult {
-    let session: SessionId = id.parse().map_err(|_| DashboardError::NotFound)?;
+    let session: SessionId = id.parse().map_err(|_| ManagementError::NotFound)?;
     context.management.end_session(&context.actor, session, context.request.now).await?;
     if session == context.user.session.id {
         let redirect = response::see_other(&format!("{}/signed-out", context.base));

@@ -6,7 +6,7 @@ use http::StatusCode;
 use super::HandlerResult;
 use crate::dashboard::Dashboard;
 use crate::dashboard::counting::Counting;
-use crate::dashboard::error::DashboardError;
+
 use crate::dashboard::pages::{Layout, LeavingPage, LinkPage, ProviderChoice, SignInPage, SignedOutPage, Timestamp};
 use crate::dashboard::response;
 use crate::dashboard::return_path::return_path;
@@ -163,29 +163,29 @@ impl Dashboard {
     }
 
     /// Counts a failed sign-in against the client's address. Logs and returns the error, or returns
-    /// [`DashboardError::TooManyAttempts`], which is not logged: otherwise an attacker could fill the log.
+    /// [`ManagementError::TooManyAttempts`], which is not logged: otherwise an attacker could fill the log.
     pub(super) fn count_failure(
         &self,
         request: &ControlRequest,
         provider: &str,
-        error: DashboardError,
-    ) -> DashboardError {
+        error: ManagementError,
+    ) -> ManagementError {
         self.count_attempt(request).err().unwrap_or_else(|| log_refusal(request, provider, error))
     }
 
     /// Counts an attempt to sign in against the client's address. Attempts need no credential, and each costs work of
     /// the state, the log and the provider.
-    pub(super) fn count_attempt(&self, request: &ControlRequest) -> Result<(), DashboardError> {
+    pub(super) fn count_attempt(&self, request: &ControlRequest) -> Result<(), ManagementError> {
         let Some(ip) = request.client.ip else { return Ok(()) };
         self.sign_ins.count(ip, request.now).map_err(|seconds| {
             self.metrics.attempts_refused.inc();
-            DashboardError::TooManyAttempts(seconds)
+            ManagementError::TooManyAttempts(seconds)
         })
     }
 }
 
 /// Logs a refused sign-in once, with its reason and cause; returns the error.
-pub(super) fn log_refusal(request: &ControlRequest, provider: &str, error: DashboardError) -> DashboardError {
+pub(super) fn log_refusal(request: &ControlRequest, provider: &str, error: ManagementError) -> ManagementError {
     let cause = error.in_full();
     tracing::warn!(request_id = %request.id, provider, reason = error.reason(), cause, "sign-in refused");
     error

@@ -1,10 +1,9 @@
 //! The table of management tokens, and the form that revokes one.
 
 use super::{HandlerResult, PageContext, render};
-use crate::dashboard::error::DashboardError;
 use crate::dashboard::pages::{NavEntry, Paging, RevokeTokenPage, TokenFacts, TokensPage, link};
 use crate::dashboard::response;
-use crate::management::Token;
+use crate::management::{ManagementError, Token};
 use domain::key::policy::Network;
 use domain::management_token::TokenId;
 use domain::page::PageLimit;
@@ -55,6 +54,6 @@ pub(super) async fn revoke_token(context: &PageContext<'_>, id: &str) -> Handler
 }
 
 /// The token id in a path.
-pub(super) fn token_id(segment: &str) -> Result<TokenId, DashboardError> {
-    segment.parse().map_err(|_| DashboardError::NotFound)
+pub(super) fn token_id(segment: &str) -> Result<TokenId, ManagementError> {
+    segment.parse().map_err(|_| ManagementError::NotFound)
 }

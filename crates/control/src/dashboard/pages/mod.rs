@@ -25,7 +25,6 @@ mod sessions;
 mod tokens;
 mod create_token;
 mod sign_in;
-mod error;
 // Their parts.
 mod activity;
 mod limits;
@@ -41,7 +40,6 @@ pub use self::activity::ActivityChart;
 pub use self::audit::{AuditPage, ChangeRow};
 pub use self::create::{CreatePage, OwnerChoice, OwnerInput};
 pub use self::create_token::{CreateTokenPage, ScopeChoice, TokenErrors, TokenExpiry};
-pub use self::error::{ErrorPage, NextStep};
 pub use self::key::{AdmissionFilter, KeyDetails, KeyPage, RevokePage, UseFilter, UseRow, Verdict};
 pub use self::keys::{AttemptCell, KeyFilter, KeyRow, KeysPage, LastUseCell, StateFilter, UseSource};
 pub use self::layout::{Layout, NavEntry, OrgChoice, Viewer};

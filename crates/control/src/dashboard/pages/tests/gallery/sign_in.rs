@@ -1,6 +1,7 @@
 //! Changes, sessions, signing in and out, and error pages.
 
 use super::*;
+use crate::dashboard::error_page::ErrorPage;
 
 pub(super) fn pages() -> Vec<NamedPage> {
     render([
@@ -17,8 +18,8 @@ pub(super) fn pages() -> Vec<NamedPage> {
         ("leaving", &leaving()),
         ("link", &link_page()),
         ("signed-out", &SignedOutPage { layout: without_viewer() }),
-        ("error-inside", &error(layout(NavEntry::Other, false), 409, HOSTILE, NextStep::Keys)),
-        ("error-outside", &error(without_viewer(), 403, "Your email address is not verified.", NextStep::SignIn)),
+        ("error-inside", &error(layout(NavEntry::Other, false), 409, HOSTILE, false)),
+        ("error-outside", &error(without_viewer(), 403, "Your email address is not verified.", true)),
     ])
 }
 
@@ -92,9 +93,9 @@ fn link_page() -> LinkPage {
     LinkPage { layout: without_viewer(), email: "ada@acme.example".into(), org: HOSTILE.into(), expires: coming(300) }
 }
 
-fn error(layout: Layout, status: u16, description: &str, next: NextStep) -> ErrorPage {
-    let title = "Not possible in the current state".into();
-    let advice = "Check the current state.".into();
+fn error(layout: Layout, status: u16, description: &str, leads_to_sign_in: bool) -> ErrorPage {
+    let title = "Not possible in the current state";
+    let advice = "Check the current state.";
     let request_id = "0193f2aa-9c1e-7d2b-8a44-3f0d9a1b2c3d".into();
-    ErrorPage { layout, status, title, description: description.into(), advice, next, request_id }
+    ErrorPage { layout, status, title, description: description.into(), advice, leads_to_sign_in, request_id }
 }

@@ -1,8 +1,68 @@
-//! Errors of operations that come from elsewhere.
+//! Errors of the table that come from elsewhere.
 
-use super::read_queue::QueueFull;
-use super::{FederationError, ManagementError};
+use super::ManagementError;
+use crate::management::read_queue::QueueFull;
+use crate::oidc::{self, Fault, SubjectTokenError};
+use domain::session::AmbiguousCookie;
 use state::{ChangeError, StorageError, Unavailable};
+
+/// Reason why a request has no route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum RouteError {
+    /// No route has this path.
+    NotFound,
+    /// Routes have this path, for other methods: the value of `Allow`.
+    MethodNotAllowed(String),
+}
+
+impl RouteError {
+    /// The error of a path that routes have for these methods. Each of these stands once in `Allow`; every route for
+    /// `GET` serves `HEAD`.
+    pub(crate) fn new(methods: impl Iterator<Item = &'static str>) -> Self {
+        let mut names = Vec::new();
+        for name in methods.map(|method| if method == "GET" { "GET, HEAD" } else { method }) {
+            if !names.contains(&name) {
+                names.push(name);
+            }
+        }
+        if names.is_empty() { Self::NotFound } else { Self::MethodNotAllowed(names.join(", ")) }
+    }
+}
+
+impl From<RouteError> for ManagementError {
+    fn from(error: RouteError) -> Self {
+        match error {
+            RouteError::NotFound => Self::NotFound,
+            RouteError::MethodNotAllowed(methods) => Self::MethodNotAllowed(methods),
+        }
+    }
+}
+
+impl From<AmbiguousCookie> for ManagementError {
+    fn from(_: AmbiguousCookie) -> Self {
+        Self::AmbiguousSession
+    }
+}
+
+impl From<SubjectTokenError> for ManagementError {
+    fn from(error: SubjectTokenError) -> Self {
+        if error.is_of_issuer() { Self::IssuerUnavailable(error) } else { Self::TokenRefused(error) }
+    }
+}
+
+/// A sign-in by an identity provider failed.
+impl From<oidc::Error> for ManagementError {
+    fn from(error: oidc::Error) -> Self {
+        let of_fault = match error.fault() {
+            Fault::ProviderUnavailable => Self::ProviderUnavailable,
+            Fault::Declined => Self::ProviderDeclined,
+            Fault::Browser => Self::InvalidCallback,
+            Fault::Provider => Self::InvalidIdentity,
+            Fault::Gateway => Self::ProviderSettings,
+        };
+        of_fault(Box::new(error))
+    }
+}
 
 impl From<Unavailable> for ManagementError {
     fn from(error: Unavailable) -> Self {
@@ -46,16 +106,13 @@ impl From<ChangeError> for ManagementError {
             ChangeError::Taken(what) => Self::Taken(what),
             ChangeError::TooManyKeys(limit) => Self::TooManyKeys(limit),
             ChangeError::TooManySessions(limit) => Self::TooManySessions(limit),
-            // Rounded up: a caller that comes back after these seconds finds a whole token.
-            ChangeError::KeyCreationLimited { wait_us } => Self::KeyCreationLimited(wait_us.div_ceil(1_000_000).max(1)),
+            ChangeError::KeyCreationLimited { wait_us } => Self::KeyCreationLimited(whole_seconds(wait_us)),
             ChangeError::TokenEnded(_) => Self::TokenEnded,
             ChangeError::NoToken(token) => Self::NoToken(token),
             ChangeError::TooManyTokens(limit) => Self::TooManyTokens(limit),
-            ChangeError::NoFederationRule(rule) => FederationError::NoRule(rule).into(),
-            ChangeError::TokenReplayed => FederationError::Replayed.into(),
-            ChangeError::ExchangeLimited { wait_us } => {
-                FederationError::Limited(wait_us.div_ceil(1_000_000).max(1)).into()
-            }
+            ChangeError::NoFederationRule(rule) => Self::NoRule(rule),
+            ChangeError::TokenReplayed => Self::TokenReplayed,
+            ChangeError::ExchangeLimited { wait_us } => Self::ExchangeLimited(whole_seconds(wait_us)),
             ChangeError::HandedOver => Self::HandedOver,
             ChangeError::NotReplicated { .. } => Self::Unconfirmed(error),
             ChangeError::Unavailable(StorageError::Redis(Unavailable::Lost)) => Self::StateLost,
@@ -66,4 +123,9 @@ impl From<ChangeError> for ManagementError {
             ChangeError::TooManyIdempotencyKeys(limit) => Self::TooManyIdempotencyKeys(limit),
         }
     }
+}
+
+/// Rounded up: a caller that comes back after these seconds finds a whole token.
+fn whole_seconds(micros: u64) -> u64 {
+    micros.div_ceil(1_000_000).max(1)
 }
