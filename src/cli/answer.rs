@@ -18,7 +18,7 @@ const REPLAYED: HeaderName = HeaderName::from_static("idempotent-replayed");
 pub(super) struct Answer {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
-    body: Bytes,
+    pub(super) body: Bytes,
 }
 
 impl From<http::Response<Bytes>> for Answer {

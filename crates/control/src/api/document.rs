@@ -5,10 +5,9 @@ use std::sync::OnceLock;
 use serde_json::{Value, json};
 
 use super::call::Call;
-use crate::management::ManagementError;
-
 use super::mount::Mount;
 use super::response::Answer;
+use crate::management::ManagementError;
 
 /// The whole document. `x-callers` of an operation says whose it is.
 const DOCUMENT: &str = include_str!("../../../../docs/openapi.json");

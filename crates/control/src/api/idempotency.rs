@@ -127,7 +127,7 @@ impl Api {
     async fn place(&self, call: &Call<'_>) -> Result<Option<IdempotencyPlace>, ManagementError> {
         match call.subject {
             Subject::Installation => Ok(Some(IdempotencyPlace::Installation)),
-            Subject::Org => Ok(self.management.idempotency_place(&call.org()?).await?),
+            Subject::Org => self.management.idempotency_place(&call.org()?).await,
             Subject::Key => Ok(Some(IdempotencyPlace::Org(call.key()?.tag()))),
             Subject::Tokens => Ok(Some(IdempotencyPlace::Tokens)),
             Subject::None => Err(ManagementError::IdempotencyKey),

@@ -3,14 +3,14 @@
 use std::time::Duration;
 
 use crate::json_input;
-use crate::management::{KeyQuery, ManagementError, RouteError};
+use crate::management::{KeyQuery, ManagementError};
 use crate::request::ControlRequest;
 use domain::key::KeyId;
 use platform::settings::parse_duration;
 
 /// A name or id in a path; text that is not UTF-8 names nothing.
 pub(super) fn reference(segment: &str) -> Result<String, ManagementError> {
-    Ok(json_input::decode(segment).ok_or(RouteError::NotFound)?)
+    json_input::decode(segment).ok_or(ManagementError::NotFound)
 }
 
 /// The filter and the order of a list of keys.
@@ -35,7 +35,7 @@ pub(super) fn key_query(request: &ControlRequest) -> Result<KeyQuery, Management
 pub(super) fn key_list(request: &ControlRequest) -> Result<Vec<KeyId>, ManagementError> {
     let invalid = || ManagementError::InvalidQuery("`keys` must be ids of keys, separated by commas".into());
     let ids = request.parameter("keys").ok_or_else(invalid)?.split(',').map(|id| id.parse().map_err(|_| invalid()));
-    Ok(ids.collect::<Result<_, _>>()?)
+    ids.collect()
 }
 
 /// The digests of the parameter `sha256`, separated by commas.

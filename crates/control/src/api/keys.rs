@@ -145,7 +145,7 @@ pub(super) async fn disable(call: &Call<'_>) -> Result<Answer, ManagementError> 
     let DisableBody { leaked } = json_input::optional_body(call.request)?;
     // Only the operator enables such a key again, which is not a member's to decide for an administrator.
     if leaked && call.actor.signed_in().is_some_and(|user| !user.is_admin()) {
-        return Err(ManagementError::NotAllowed.into());
+        return Err(ManagementError::NotAllowed);
     }
     Ok(answer(&call.management().disable_key(call.actor, key, leaked, call.now()).await?))
 }
@@ -161,7 +161,7 @@ pub(super) async fn explain(call: &Call<'_>) -> Result<Answer, ManagementError> 
 /// Refuses a secret that a person has made elsewhere, before it is read.
 fn require_generated(call: &Call<'_>, is_given: bool) -> Result<(), ManagementError> {
     let is_refused = is_given && call.actor.signed_in().is_some();
-    if is_refused { Err(ManagementError::NotAllowed.into()) } else { Ok(()) }
+    if is_refused { Err(ManagementError::NotAllowed) } else { Ok(()) }
 }
 
 /// The owner of a new key.

@@ -22,7 +22,7 @@ use http::{HeaderValue, Request, Response};
 use uuid::Uuid;
 
 use crate::json_input;
-use crate::management::{Actor, Management, ManagementError, RouteError};
+use crate::management::{Actor, Management, ManagementError};
 use crate::request::ControlRequest;
 use call::Call;
 use domain::identity::X_REQUEST_ID;
@@ -100,7 +100,7 @@ impl Api {
         let is_below = head.uri.path().strip_prefix(&*self.base).is_some_and(|below| below.starts_with('/'));
         let request = ControlRequest::new(&self.base, (id, self.management.now()), None, head, body);
         let performed = async {
-            let segments = if is_below { request.segments() } else { return Err(RouteError::NotFound.into()) };
+            let segments = if is_below { request.segments() } else { return Err(ManagementError::NotFound) };
             let found = find(Mount::Socket, request.route_method(), &segments)?;
             self.perform(operator, &request, &found).await
         };

@@ -28,7 +28,8 @@ impl Default for ExportTurns {
 /// Exports the state for a program.
 ///
 /// # Errors
-/// [`ManagementError::Exporting`] while another export is made; [`ManagementError::ExportTooLarge`]; those of the export.
+/// [`ManagementError::Exporting`] while another export is made; [`ManagementError::ExportTooLarge`]; those of the
+/// export.
 pub(super) async fn export(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let turn = Arc::clone(&call.api.exports.0).try_acquire_owned().map_err(|_| ManagementError::Exporting)?;
     let (management, actor, now) = (Arc::clone(call.api.management()), call.actor.clone(), call.now());

@@ -10,7 +10,6 @@ use uuid::Uuid;
 
 use super::Dashboard;
 use super::counting::Counting;
-
 use super::response::{self, DashboardResponse};
 use crate::api::{self, Answer, Mount, Weight, document, find};
 use crate::management::{Actor, ManagementError, RouteError, SignedInUser};

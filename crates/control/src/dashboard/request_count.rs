@@ -4,7 +4,6 @@ use http::StatusCode;
 
 use super::Dashboard;
 use super::counting::Counting;
-
 use crate::management::{ManagementError, SignedInUser};
 use crate::person_limiter::Bucket;
 use domain::clock::Micros;

@@ -42,7 +42,7 @@ impl ExchangeRequest {
     /// Reads a request.
     ///
     /// # Errors
-    /// [`ManagementError`], of the request alone.
+    /// Those of the request alone.
     pub(super) async fn read(head: &Parts, body: Incoming) -> Result<Self, ManagementError> {
         if head.method != Method::POST {
             return Err(ManagementError::ExchangeMethod);

@@ -10,8 +10,8 @@ use domain::identity::UserId;
 use domain::key::{self, KeyDigest, KeyId};
 use domain::names;
 
-/// Filter and order of a list of keys. A filter that is empty lists every key. Cursors are sealed over its JSON, so that
-/// a change of that form ends them.
+/// Filter and order of a list of keys. A filter that is empty lists every key. Cursors are sealed over its JSON,
+/// so that a change of that form ends them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct KeyQuery {
     /// The id of a key or the SHA-256 of a whole key, which are looked up; else a part of the name, of the owner's

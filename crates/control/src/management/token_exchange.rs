@@ -78,8 +78,8 @@ impl Management {
     ///
     /// # Errors
     /// [`ManagementError::ClaimMismatch`], [`ManagementError::ServiceSuspended`], [`ManagementError::ScopeExceeded`],
-    /// [`ManagementError::TokenReplayed`], [`ManagementError::ExchangeLimited`]; others when the state or the journal is
-    /// unavailable.
+    /// [`ManagementError::TokenReplayed`], [`ManagementError::ExchangeLimited`]; others when the state or the journal
+    /// is unavailable.
     pub async fn exchange_token(
         &self,
         target: &ExchangeTarget,

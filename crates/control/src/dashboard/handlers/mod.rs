@@ -11,7 +11,6 @@ use http::StatusCode;
 use super::Dashboard;
 use super::curl_examples::CurlExamples;
 use super::endpoints::{PageEndpoint, SignInEndpoint};
-
 use super::pages::{Layout, NavEntry, OrgChoice, Timestamp, Viewer};
 use super::response::{self, DashboardResponse};
 use crate::management::{Actor, ErrorKind, Management, ManagementError, SignedInUser};

@@ -6,7 +6,6 @@ use http::StatusCode;
 use super::HandlerResult;
 use crate::dashboard::Dashboard;
 use crate::dashboard::counting::Counting;
-
 use crate::dashboard::pages::{Layout, LeavingPage, LinkPage, ProviderChoice, SignInPage, SignedOutPage, Timestamp};
 use crate::dashboard::response;
 use crate::dashboard::return_path::return_path;
@@ -119,7 +118,7 @@ impl Dashboard {
         if matches!(error, ManagementError::InvalidLink) && self.live_user(request).await.is_some() {
             return Ok(response::see_other(&self.resolve_return_to("")));
         }
-        Err(self.count_failure(request, "link", error.into()))
+        Err(self.count_failure(request, "link", error))
     }
 
     /// Ends the session, then leads to the provider to sign out there (OpenID Connect RP-Initiated Logout 1.0).
