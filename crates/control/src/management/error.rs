@@ -354,7 +354,7 @@ errors! {
     #[error("the operating system returned no random bytes")]
     PageRandomness(#[source] getrandom::Error) => INTERNAL;
 
-    // Who calls.
+    // Credentials of calls.
 
     #[error("this requires a management token, as `Authorization: Bearer kgm_…`")]
     TokenMissing => row(Unauthenticated, "unauthenticated");

@@ -8,7 +8,9 @@ use crate::dashboard::pages::{
     AdmissionFilter, Gauge, KeyDetails, KeyLimits, KeyPage, LimitUsage, NavEntry, OutcomeText, RecordSource,
     ResponsibleCell, Timestamp, UseFilter as PageFilter, UseRow, Verdict, format_count, link,
 };
-use crate::management::{ActivityReport, Explanation, Key, KeyActor, KeyStatus, LimitStatus, ManagementError, Org, UseFilter, UsePage, User};
+use crate::management::{
+    ActivityReport, Explanation, Key, KeyActor, KeyStatus, LimitStatus, ManagementError, Org, UseFilter, UsePage, User,
+};
 use domain::key::KeyId;
 use domain::page::{PageLimit, PageQuery};
 use journal::audit::{Outcome, Record};

@@ -9,7 +9,9 @@ use std::fmt::Display;
 use super::{HandlerResult, PageContext, UNCONFIRMED, key, key_id, render, tokens};
 use crate::dashboard::pages::{Issuance, NavEntry, NewKeyPage, NewTokenPage, link};
 use crate::dashboard::response::{self, DashboardResponse};
-use crate::management::{ApiKey, Explanation, GoodPractice, KeySealer, ManagementError, NewKey, NewToken, SEALED_KEY_LIFETIME};
+use crate::management::{
+    ApiKey, Explanation, GoodPractice, KeySealer, ManagementError, NewKey, NewToken, SEALED_KEY_LIFETIME,
+};
 use domain::secret::Secret;
 use domain::session::{self, NEW_KEY_COOKIE_PREFIX};
 
