@@ -1,6 +1,7 @@
 //! The management API, as programs on other machines see it, on both states.
 
 mod fixture;
+mod caller;
 mod callers;
 mod calls;
 mod conditions;
