@@ -18,9 +18,7 @@ fn assert_refused(response: &Response, status: u16, code: &str, challenge: Optio
 
 #[test]
 fn invalid_credentials_are_refused() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key();
+    let (upstream, gateway, key) = Gateway::with_key("");
     let mut client = Client::connect(gateway.address);
     assert_refused(&client.get("/x", ""), 401, "unauthenticated", Some(""));
     let basic = client.request("GET", "/x", "", &[("authorization", "Basic YTpi")], b"");
@@ -89,9 +87,7 @@ fn missing_permissions_and_routes_are_refused() {
 
 #[test]
 fn key_is_refused_when_its_user_is_removed() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key();
+    let (_upstream, gateway, key) = Gateway::with_key("");
     let mut client = Client::connect(gateway.address);
     assert_eq!(client.get("/", &key.text).status, 200);
     gateway.remove_user(&key);
@@ -100,9 +96,7 @@ fn key_is_refused_when_its_user_is_removed() {
 
 #[test]
 fn malformed_requests_are_refused() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key().text;
+    let (upstream, gateway, key) = Gateway::with_secret("");
     for bytes in [
         "GET / HTTP/1.1\r\nHost: h\r\nbad header\r\n\r\n".to_owned(),
         "NOT HTTP\r\n\r\n".into(),
@@ -121,9 +115,7 @@ fn malformed_requests_are_refused() {
 
 #[test]
 fn oversized_requests_are_refused() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], "http: { max_head: 16KiB, max_target: 4KiB, max_body: 1MiB }");
-    let key = gateway.key().text;
+    let (upstream, gateway, key) = Gateway::with_secret("http: { max_head: 16KiB, max_target: 4KiB, max_body: 1MiB }");
     let check = |bytes: String, status, code| {
         let mut client = Client::connect(gateway.address);
         // The response may come before all was sent, and then the connection may be closed.
@@ -150,9 +142,8 @@ fn oversized_requests_are_refused() {
 
 #[test]
 fn slow_requests_are_refused() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], "timeouts: { head: 200ms, body_idle: 200ms, keep_alive: 300ms }");
-    let key = gateway.key().text;
+    let (_upstream, gateway, key) =
+        Gateway::with_secret("timeouts: { head: 200ms, body_idle: 200ms, keep_alive: 300ms }");
     let mut slow_head = Client::connect(gateway.address);
     assert_refused(&slow_head.send("GET / HTTP/1.1\r\nHost:").response(), 408, "request_timeout", None);
     assert!(slow_head.is_closed());
@@ -190,8 +181,7 @@ fn upstream_failures_have_their_status() {
         }
         _ => {}
     });
-    let gateway = Gateway::with(&[upstream.address], "timeouts: { response: 300ms }");
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[upstream.address], "timeouts: { response: 300ms }").and_secret();
     for path in ["/garbage", "/close", "/switch"] {
         assert_refused(&Client::connect(gateway.address).get(path, &key), 502, "upstream_failed", None);
     }
@@ -213,8 +203,7 @@ fn upstream_failures_have_their_status() {
 fn endpoint_that_is_down_is_skipped() {
     let closed = free_address();
     let upstream = Upstream::start();
-    let gateway = Gateway::with(&[closed, upstream.address], "");
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[closed, upstream.address], "").and_secret();
     let mut client = Client::connect(gateway.address);
     for _ in 0..10 {
         assert_eq!(client.request("POST", "/", &key, &[], b"body").status, 200);

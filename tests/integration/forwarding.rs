@@ -38,9 +38,7 @@ fn spellings() -> Vec<String> {
 
 #[test]
 fn identity_headers_of_clients_are_removed_in_every_spelling() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], "limits: { key: { requests: 1000000, per: 1s } }");
-    let key = gateway.key();
+    let (upstream, gateway, key) = Gateway::with_key("limits: { key: { requests: 1000000, per: 1s } }");
     let mut client = Client::connect(gateway.address);
     let spellings = spellings();
     assert!(spellings.len() >= 40, "{}", spellings.len());
@@ -85,9 +83,7 @@ const SPOOFABLE: [&str; 22] = [
 
 #[test]
 fn spoofable_fields_do_not_arrive() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key();
+    let (upstream, gateway, key) = Gateway::with_key("");
     let mut client = Client::connect(gateway.address);
     for name in SPOOFABLE {
         let upgrades: [&[(&str, &str)]; 3] =
@@ -109,8 +105,7 @@ fn spoofable_fields_do_not_arrive() {
 fn spoofable_fields_pass_by_name() {
     let upstream = Upstream::start();
     let endpoint = format!("upstream: {{ endpoints: ['http://{}'], pass_fields: [X-Real-IP] }}", upstream.address);
-    let gateway = Gateway::with(&[], &endpoint);
-    let key = gateway.key();
+    let (gateway, key) = Gateway::with(&[], &endpoint).and_key();
     let mut client = Client::connect(gateway.address);
     let mut arrives = |expected: [Option<&str>; 3]| {
         let fields = [("X-Real-IP", "a"), ("X-Client-IP", "b"), ("X-User-Id", "c")];
@@ -153,15 +148,12 @@ fn identity_headers_are_set_once_each() {
 
 #[test]
 fn forwarded_for_is_trusted_from_trusted_proxies_only() {
-    let upstream = Upstream::start();
     let forwarded = [("X-Forwarded-For", "6.6.6.6, 203.0.113.9"), ("X-Forwarded-For", "10.1.2.3")];
-    let gateway = Gateway::with(&[upstream.address], "trusted_proxies: [127.0.0.0/8, 10.0.0.0/8]");
-    let key = gateway.key().text;
+    let (upstream, gateway, key) = Gateway::with_secret("trusted_proxies: [127.0.0.0/8, 10.0.0.0/8]");
     assert_eq!(Client::connect(gateway.address).request("GET", "/", &key, &forwarded, b"").status, 200);
     assert_eq!(upstream.last().header("x-forwarded-for"), Some("203.0.113.9, 10.1.2.3, 127.0.0.1"));
     assert_eq!(gateway.records()[0].ip, Some("203.0.113.9".parse().unwrap()));
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::start(&upstream).and_secret();
     assert_eq!(Client::connect(gateway.address).request("GET", "/", &key, &forwarded, b"").status, 200);
     assert_eq!(upstream.last().header("x-forwarded-for"), Some("127.0.0.1"));
     assert_eq!(gateway.records()[0].ip, Some("127.0.0.1".parse().unwrap()));
@@ -178,8 +170,7 @@ fn bodies_pass_whole_in_both_framings() {
         stream.write_all(&request.body).ok();
         stream.write_all(b"\r\n0\r\n\r\n").ok();
     });
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::start(&upstream).and_secret();
     let mut client = Client::connect(gateway.address);
     let body: Vec<u8> = (0..100_000_u32).map(|i| u8::try_from(i % 251).unwrap()).collect();
     let response = client.request("POST", "/", &key, &[], &body);
@@ -200,9 +191,7 @@ fn bodies_pass_whole_in_both_framings() {
 
 #[test]
 fn connections_are_kept_on_both_sides() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key().text;
+    let (upstream, gateway, key) = Gateway::with_secret("");
     let mut client = Client::connect(gateway.address);
     for _ in 0..50 {
         assert_eq!(client.get("/", &key).status, 200);
@@ -219,9 +208,7 @@ fn connections_are_kept_on_both_sides() {
 
 #[test]
 fn refusal_comes_before_100_continue() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key().text;
+    let (_upstream, gateway, key) = Gateway::with_secret("");
     let mut client = Client::connect(gateway.address);
     client.send(head("POST", "/", &key, &[("Expect", "100-continue")], 5));
     assert_eq!(client.head().unwrap().0, 100);
@@ -234,9 +221,7 @@ fn refusal_comes_before_100_continue() {
 
 #[test]
 fn request_fields_with_odd_names_are_dropped_and_counted() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key().text;
+    let (upstream, gateway, key) = Gateway::with_secret("");
     let mut client = Client::connect(gateway.address);
     let odd = [("X_Kind", "1"), ("x.kind", "1"), ("Content_Length", "3"), ("Transfer~Encoding", "chunked")];
     let plain = [("X-Kind", "2"), ("Accept", "x/y")];
@@ -250,9 +235,7 @@ fn request_fields_with_odd_names_are_dropped_and_counted() {
 
 #[test]
 fn unknown_expectation_is_refused() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key().text;
+    let (upstream, gateway, key) = Gateway::with_secret("");
     let mut client = Client::connect(gateway.address);
     let response = client.request("POST", "/", &key, &[("Expect", "200-maybe")], b"x");
     assert_eq!((response.status, response.code().as_str()), (417, "expectation_failed"));

@@ -366,8 +366,7 @@ fn trailing_upstream() -> Upstream {
 #[test]
 fn trailers_pass_on_http1_to_clients_that_read_them() {
     let upstream = trailing_upstream();
-    let gateway = Gateway::with(&[upstream.address], CALLS);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[upstream.address], CALLS).and_secret();
     for (path, fields, passes) in [
         ("/calls/a", &[("TE", "trailers"), ("Connection", "te")][..], true),
         ("/calls/a", &[], false),
@@ -390,8 +389,7 @@ fn trailers_pass_on_http1_to_clients_that_read_them() {
 #[test]
 fn trailers_pass_from_http1_to_http2() {
     let upstream = trailing_upstream();
-    let gateway = Gateway::with(&[upstream.address], CALLS);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[upstream.address], CALLS).and_secret();
     let (_, _, body, trailers) = call_once(&gateway, "/calls/a", &key, whole(b"")).unwrap();
     let trailers = trailers.unwrap();
     assert_eq!((&*body, trailers.len(), &trailers["x-sum"]), (&b"ok"[..], 2, &"7".parse().unwrap()), "{trailers:?}");

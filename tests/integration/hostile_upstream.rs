@@ -31,8 +31,7 @@ fn answers(texts: &[&str]) -> Vec<Vec<u8>> {
 fn assert_all_refused(method: &str, answers: Vec<Vec<u8>>) {
     let (count, texts) = (answers.len(), answers.clone());
     let upstream = scripted(answers);
-    let gateway = Gateway::with(&[upstream.address], PLENTY);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[upstream.address], PLENTY).and_secret();
     for (number, text) in texts.iter().enumerate() {
         let text = String::from_utf8_lossy(text).chars().take(200).collect::<String>();
         let mut client = Client::connect(gateway.address);
@@ -155,8 +154,7 @@ fn response_head_has_32_kib_and_100_fields_at_most() {
 fn response_fields_with_odd_names_are_dropped_and_counted() {
     let fields = "Set_Cookie: a\r\nx.y: 1\r\nx.y: 2\r\nx|y: 1\r\nx-kept: 1\r\n";
     let upstream = scripted(answers(&[&format!("HTTP/1.1 200 OK\r\nContent-Length: 0\r\n{fields}\r\n")]));
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::start(&upstream).and_secret();
     let old = Client::connect(gateway.address).get("/0", &key);
     let new = fetch_http2(gateway.address, "GET", "/0", &key).unwrap();
     for response in [old, new] {
@@ -176,8 +174,7 @@ fn response_framing_is_set_anew() {
         "HTTP/1.1 200 OK\r\nContent-Length: 0002\r\nConnection: content-length\r\n\r\nok",
         "HTTP/1.1 200 Custom \u{e9}Reason\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok",
     ]));
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::start(&upstream).and_secret();
     let mut client = Client::connect(gateway.address);
     for number in 0..3 {
         let response = client.get(&format!("/{number}"), &key);
@@ -204,8 +201,7 @@ fn response_without_a_body_keeps_its_content_length() {
         for smuggled in ["", "HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged"] {
             let upstream = scripted(answers(&[&format!("{text}{smuggled}")]));
             // One worker, so one pool of connections.
-            let gateway = Gateway::with(&[upstream.address], "workers: 1");
-            let key = gateway.key().text;
+            let (gateway, key) = Gateway::with(&[upstream.address], "workers: 1").and_secret();
             let mut client = Client::connect(gateway.address);
             for _ in 0..3 {
                 let response = client.request(method, "/0", &key, &[], b"");
@@ -229,8 +225,7 @@ fn interim_responses_are_limited_in_number() {
     let ok = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
     assert_all_refused("GET", answers(&[&format!("{}{ok}", interim.repeat(17)), &interim.repeat(1000)]));
     let upstream = scripted(answers(&[&format!("{}{ok}", interim.repeat(16))]));
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::start(&upstream).and_secret();
     let mut client = Client::connect(gateway.address);
     for _ in 0..3 {
         assert_eq!(client.get("/0", &key).body, b"ok");
@@ -270,8 +265,7 @@ fn truncated_body_is_visibly_truncated() {
         stream.write_all(&script[number]).ok();
         stream.shutdown(std::net::Shutdown::Both).ok();
     });
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::start(&upstream).and_secret();
     for (number, text) in texts.iter().enumerate() {
         let mut client = Client::connect(gateway.address);
         client.send(head("GET", &format!("/{number}"), &key, &[], 0));
@@ -291,8 +285,7 @@ fn truncated_body_is_visible_to_http10_clients() {
         stream.write_all(text.as_bytes()).ok();
         stream.shutdown(std::net::Shutdown::Both).ok();
     });
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::start(&upstream).and_secret();
     let fetch = |path: &str| {
         let mut stream = TcpStream::connect(gateway.address).unwrap();
         stream.write_all(head("GET", path, &key, &[], 0).replace("HTTP/1.1", "HTTP/1.0").as_bytes()).unwrap();
@@ -310,8 +303,7 @@ fn each_response_of_a_connection_is_cleaned_of_its_own_fields() {
     let fields = ["x_odd: a", "Keep-Alive: a", "Connection: x-named\r\nX-Named: a", "Set-Cookie: __Host-keygate=a"];
     let texts: Vec<String> = fields.iter().flat_map(|field| [plain.to_owned(), with(field)]).collect();
     let upstream = scripted(texts.iter().map(|text| text.clone().into_bytes()).collect());
-    let gateway = Gateway::with(&[upstream.address], PLENTY);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[upstream.address], PLENTY).and_secret();
     let mut client = Client::connect(gateway.address);
     for (number, text) in texts.iter().enumerate() {
         let response = client.get(&format!("/{number}"), &key);

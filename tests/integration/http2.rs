@@ -35,9 +35,7 @@ fn request(gateway: &Gateway, path: &str, key: &str, body: &[u8]) -> Request<Ful
 
 #[test]
 fn streams_share_a_connection() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key();
+    let (upstream, gateway, key) = Gateway::with_key("");
     block_on(async {
         let sender = connect(&gateway).await;
         let mut streams = Vec::new();
@@ -87,8 +85,7 @@ fn refusals_are_the_same_as_over_http_1() {
 #[test]
 fn reset_stream_gives_its_slot_back() {
     let upstream = Upstream::answering(|_, _| {});
-    let gateway = Gateway::with(&[upstream.address], "limits: { org: { concurrent: 1 } }");
-    let key = gateway.key();
+    let (gateway, key) = Gateway::with(&[upstream.address], "limits: { org: { concurrent: 1 } }").and_key();
     block_on(async {
         let mut sender = connect(&gateway).await;
         for _ in 0..5 {
@@ -115,9 +112,7 @@ fn reset_stream_gives_its_slot_back() {
 
 #[test]
 fn head_requests_and_large_heads_are_refused_with_a_response() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key();
+    let (upstream, gateway, key) = Gateway::with_key("");
     block_on(async {
         let mut sender = connect(&gateway).await;
         let mut head = request(&gateway, "/", "sk_live_bad", b"");
@@ -140,9 +135,7 @@ fn head_requests_and_large_heads_are_refused_with_a_response() {
 
 #[test]
 fn idle_connection_lasts_as_long_as_keep_alive() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], "timeouts: { head: 100ms, keep_alive: 1s }");
-    let key = gateway.key();
+    let (_upstream, gateway, key) = Gateway::with_key("timeouts: { head: 100ms, keep_alive: 1s }");
     block_on(async {
         let mut sender = connect(&gateway).await;
         for _ in 0..3 {
@@ -162,9 +155,7 @@ fn idle_connection_lasts_as_long_as_keep_alive() {
 
 #[test]
 fn cookie_crumbs_are_joined() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key();
+    let (upstream, gateway, key) = Gateway::with_key("");
     block_on(async {
         let mut sender = connect(&gateway).await;
         let mut crumbs = request(&gateway, "/", &key.text, b"");
@@ -178,9 +169,7 @@ fn cookie_crumbs_are_joined() {
 
 #[test]
 fn ambiguous_paths_and_hosts_are_refused() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key();
+    let (upstream, gateway, key) = Gateway::with_key("");
     block_on(async {
         let mut sender = connect(&gateway).await;
         let mut other_host = request(&gateway, "/", &key.text, b"");

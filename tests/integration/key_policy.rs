@@ -92,8 +92,7 @@ fn upstream_sees_the_permissions_of_the_key_and_its_user() {
 fn client_at_a_wrong_address_does_not_lock_out_the_right_one() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
     let state = format!("state: {{ redis: {{ url: '{}', deadline: 2s }} }}\n{BLOCKS}", redis.url());
-    let gateway = Gateway::with(&[upstream.address], &state);
-    let key = gateway.key();
+    let (gateway, key) = Gateway::with(&[upstream.address], &state).and_key();
     set(&gateway, &key, r#"{"networks":["10.0.0.0/8"]}"#);
     for _ in 0..20 {
         for _ in 0..10 {
@@ -110,9 +109,7 @@ fn client_at_a_wrong_address_does_not_lock_out_the_right_one() {
 /// A client without a proxy is its own address, whatever its fields say.
 #[test]
 fn address_is_the_peers_where_no_proxy_is_trusted() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], "");
-    let key = gateway.key();
+    let (_upstream, gateway, key) = Gateway::with_key("");
     set(&gateway, &key, r#"{"networks":["10.0.0.0/8"]}"#);
     assert_eq!(response(&gateway, &key.text, "10.1.2.3").0, 401);
     set(&gateway, &key, r#"{"networks":["127.0.0.1"]}"#);

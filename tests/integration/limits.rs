@@ -10,9 +10,7 @@ use crate::support::{Client, Gateway, Key, Upstream, eventually, head};
 
 #[test]
 fn request_1001_of_a_full_bucket_is_refused() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key().text;
+    let (upstream, gateway, key) = Gateway::with_secret("");
     let mut client = Client::connect(gateway.address);
     let policy = "\"key\";q=1000;w=3600, \"org\";q=100;qu=\"concurrent-requests\"";
     let mut admitted = 0;
@@ -137,8 +135,7 @@ fn request_101_in_flight_is_refused() {
 #[test]
 fn slot_is_given_back_when_the_upstream_fails() {
     let upstream = Upstream::answering(|_, stream| drop(stream.shutdown(std::net::Shutdown::Both)));
-    let gateway = Gateway::with(&[upstream.address], "limits: { org: { concurrent: 1 } }");
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[upstream.address], "limits: { org: { concurrent: 1 } }").and_secret();
     for _ in 0..10 {
         assert_eq!(Client::connect(gateway.address).get("/", &key).status, 502);
     }
@@ -231,9 +228,7 @@ fn keys_that_are_known_and_refused_are_limited_like_unknown_ones() {
 
 #[test]
 fn wrong_checksum_is_told_and_needs_no_look_up() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], "");
-    let key = gateway.key().text;
+    let (_upstream, gateway, key) = Gateway::with_secret("");
     let mistyped = format!("{}{}", &key[..key.len() - 1], if key.ends_with('x') { "y" } else { "x" });
     for (key, says) in [(&*mistyped, "not a complete API key"), (&key[..20], "not valid")] {
         let response = Client::connect(gateway.address).get("/", key);
@@ -245,9 +240,7 @@ fn wrong_checksum_is_told_and_needs_no_look_up() {
 
 #[test]
 fn invalid_keys_are_limited_and_valid_keys_are_not() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], "limits: { bad_keys: { requests: 3, per: 1h } }");
-    let key = gateway.key().text;
+    let (_upstream, gateway, key) = Gateway::with_secret("limits: { bad_keys: { requests: 3, per: 1h } }");
     let attempt = |bad: &str| Client::connect(gateway.address).get("/", bad);
     let unknown = format!("legacy-{key}");
     for bad in ["sk_live_bad", &unknown, "x"] {

@@ -163,9 +163,7 @@ fn copy_state(from: &Path, to: &Path) {
 
 #[test]
 fn removed_state_file_is_noticed_and_nothing_is_acknowledged_into_it() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key();
+    let (_upstream, gateway, key) = Gateway::with_key("");
     assert_eq!(get(&gateway, &key).status, 200);
     let (file, aside) = (gateway.dir.path().join("state.db"), gateway.dir.path().join("aside.db"));
     fs::rename(&file, &aside).unwrap();

@@ -110,9 +110,7 @@ fn connection_closes_after_a_hundred_refusals_in_a_row() {
 
 #[test]
 fn http2_connection_gets_a_goaway_after_a_hundred_refusals_in_a_row() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], BLOCKS);
-    let key = gateway.key();
+    let (_upstream, gateway, key) = Gateway::with_key(BLOCKS);
     gateway.revoke(&key);
     let served = over_http2(gateway.address, async |mut sender: SendRequest<Full<Bytes>>| {
         let mut served = 0;

@@ -63,8 +63,7 @@ fn read(stream: &mut TcpStream, length: usize) -> Vec<u8> {
 fn tunnel_passes_and_counts_bytes_both_ways() {
     let answer = [SWITCH.as_bytes(), b"early"].concat().leak();
     let (address, handed) = switching_upstream(answer);
-    let gateway = Gateway::with(&[address], ROUTES);
-    let key = gateway.key();
+    let (gateway, key) = Gateway::with(&[address], ROUTES).and_key();
     let mut client = Client::connect(gateway.address);
     client.send(head("GET", "/socket?room=1", &key.text, &ASK, 0) + "ahead");
     let (status, headers) = client.head().unwrap();
@@ -112,9 +111,7 @@ fn tunnel_passes_and_counts_bytes_both_ways() {
 
 #[test]
 fn upgrade_is_ignored_unless_the_route_allows_it() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], ROUTES);
-    let key = gateway.key().text;
+    let (upstream, gateway, key) = Gateway::with_secret(ROUTES);
     let connection = ("Connection", "upgrade");
     let cases = [
         ("GET", "/plain", &[connection, ("Upgrade", "websocket")][..]),
@@ -149,8 +146,7 @@ fn upgrade_to_another_protocol_is_refused() {
         "HTTP/1.0 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: websocket\r\n\r\n",
     ] {
         let (address, handed) = switching_upstream(answer.as_bytes());
-        let gateway = Gateway::with(&[address], ROUTES);
-        let key = gateway.key().text;
+        let (gateway, key) = Gateway::with(&[address], ROUTES).and_secret();
         let response = Client::connect(gateway.address).request("GET", "/socket", &key, &ASK, b"");
         assert_eq!((response.status, response.code().as_str()), (502, "upstream_failed"), "{answer}");
         let (_, mut upstream) = handed.recv().unwrap();
@@ -163,8 +159,7 @@ fn refused_upgrade_is_a_plain_response() {
     let upstream = Upstream::answering(|_, stream| {
         stream.write_all(b"HTTP/1.1 426 Upgrade Required\r\nUpgrade: other\r\nContent-Length: 2\r\n\r\nno").unwrap();
     });
-    let gateway = Gateway::with(&[upstream.address], ROUTES);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[upstream.address], ROUTES).and_secret();
     let mut client = Client::connect(gateway.address);
     for _ in 0..3 {
         let response = client.request("GET", "/socket", &key, &ASK, b"");
@@ -176,8 +171,7 @@ fn refused_upgrade_is_a_plain_response() {
 #[test]
 fn tunnel_half_may_end_before_the_other() {
     let (address, handed) = switching_upstream(SWITCH.as_bytes());
-    let gateway = Gateway::with(&[address], ROUTES);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[address], ROUTES).and_secret();
     let (mut client, mut upstream) = open_tunnel(&gateway, &key, &handed);
     upstream.write_all(b"last words").unwrap();
     upstream.shutdown(Shutdown::Write).unwrap();
@@ -195,8 +189,7 @@ fn tunnel_half_may_end_before_the_other() {
 fn idle_tunnel_is_closed() {
     let (address, handed) = switching_upstream(SWITCH.as_bytes());
     let blocks = format!("{ROUTES}timeouts: {{ tunnel_idle: 500ms, exchange: 100ms, response_idle: 100ms }}");
-    let gateway = Gateway::with(&[address], &blocks);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[address], &blocks).and_secret();
     let (mut client, mut upstream) = open_tunnel(&gateway, &key, &handed);
     for _ in 0..10 {
         upstream.write_all(b"x").unwrap();
@@ -212,8 +205,7 @@ fn idle_tunnel_is_closed() {
 #[test]
 fn unread_tunnel_buffers_little() {
     let (address, handed) = switching_upstream(SWITCH.as_bytes());
-    let gateway = Gateway::with(&[address], ROUTES);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[address], ROUTES).and_secret();
     let (_client, mut upstream) = open_tunnel(&gateway, &key, &handed);
     upstream.set_write_timeout(Some(Duration::from_secs(1))).unwrap();
     // The kernel buffers what its limits allow on both connections; the gateway has 16 KiB of its own.

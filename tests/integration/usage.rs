@@ -81,10 +81,8 @@ fn caller_reads_the_usage_of_its_own_key_only() {
 
 #[test]
 fn refused_callers_read_no_usage() {
-    let upstream = Upstream::start();
     let blocks = format!("limits: {{ key: {{ requests: 2, per: 1h, burst: 2 }} }}\n{ROUTES}");
-    let gateway = Gateway::with(&[upstream.address], &blocks);
-    let key = gateway.key();
+    let (upstream, gateway, key) = Gateway::with_key(&blocks);
     let mut client = Client::connect(gateway.address);
     assert_eq!(client.get("/usage", "").code(), "unauthenticated");
     assert_eq!(client.get("/usage", "sk_live_short").code(), "invalid_token");
@@ -102,10 +100,8 @@ fn refused_callers_read_no_usage() {
 
 #[test]
 fn slot_is_free_and_the_connection_stays_after_the_answer() {
-    let upstream = Upstream::start();
     let blocks = format!("limits: {{ org: {{ concurrent: 1 }} }}\n{ROUTES}");
-    let gateway = Gateway::with(&[upstream.address], &blocks);
-    let key = gateway.key();
+    let (_upstream, gateway, key) = Gateway::with_key(&blocks);
     let mut client = Client::connect(gateway.address);
     for _ in 0..5 {
         usage(&mut client, &key.text);
@@ -122,10 +118,8 @@ fn slot_is_free_and_the_connection_stays_after_the_answer() {
 
 #[test]
 fn access_log_names_no_upstream_for_usage() {
-    let upstream = Upstream::start();
     let blocks = format!("telemetry: {{ access_log: {{ file: access.log }} }}\n{ROUTES}");
-    let gateway = Gateway::with(&[upstream.address], &blocks);
-    let key = gateway.key();
+    let (_upstream, gateway, key) = Gateway::with_key(&blocks);
     let mut client = Client::connect(gateway.address);
     usage(&mut client, &key.text);
     assert_eq!(client.get("/api/x", &key.text).status, 200);

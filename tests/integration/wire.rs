@@ -19,8 +19,7 @@ fn body_that_looks_like_a_response_of_the_http_library_is_passed_on() {
         wait.lock().unwrap().recv().unwrap();
         stream.write_all(body.as_bytes()).unwrap();
     });
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::start(&upstream).and_secret();
     let mut client = Client::connect(gateway.address);
     for _ in 0..3 {
         client.send(head("GET", "/", &key, &[], 0));
@@ -38,8 +37,7 @@ routes:
   - { name: admin, path: /, permission: 'admin:all' }
   - { name: rest, path: /** }
 ";
-    let gateway = Gateway::with(&[upstream.address], routes);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[upstream.address], routes).and_secret();
     let auth = format!("Host: h\r\nAuthorization: Bearer {key}\r\n\r\n");
     for line in ["GET example HTTP/1.1", "CONNECT h:80 HTTP/1.1", "TRACE / HTTP/1.1", "CONNECT / HTTP/1.1"] {
         let mut client = Client::connect(gateway.address);
@@ -55,9 +53,7 @@ routes:
 
 #[test]
 fn exactly_one_valid_host_is_required() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key().text;
+    let (upstream, gateway, key) = Gateway::with_secret("");
     for hosts in [
         "",
         "Host: a\r\nHost: a\r\n",
@@ -89,9 +85,7 @@ fn exactly_one_valid_host_is_required() {
 
 #[test]
 fn bodies_are_framed_whatever_the_method() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key().text;
+    let (upstream, gateway, key) = Gateway::with_secret("");
     let mut client = Client::connect(gateway.address);
     client.send(head("GET", "/", &key, &[("Transfer-Encoding", "chunked")], 0)).send("3\r\nabc\r\n0\r\n\r\n");
     assert_eq!(client.response().status, 200);
@@ -115,8 +109,7 @@ fn http_1_0_upstream_does_not_change_the_version_of_responses() {
             .ok();
         stream.write_all(&request.body).ok();
     });
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::start(&upstream).and_secret();
     let mut stream = TcpStream::connect(gateway.address).unwrap();
     for _ in 0..2 {
         stream.write_all(head("POST", "/", &key, &[("Transfer-Encoding", "chunked")], 0).as_bytes()).unwrap();
@@ -140,8 +133,7 @@ fn response_with_trailers_is_complete() {
             "HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\ntrailer: x-sum\r\n\r\n2\r\nok\r\n0\r\nx-sum: 7\r\n\r\n";
         stream.write_all(answer.as_bytes()).ok();
     });
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::start(&upstream).and_secret();
     let mut client = Client::connect(gateway.address);
     for _ in 0..3 {
         assert_eq!(client.get("/", &key).body, b"ok");
@@ -167,9 +159,7 @@ fn refusal_reaches_a_client_that_is_still_sending() {
 
 #[test]
 fn pipelined_malformed_head_is_answered_with_its_error() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key().text;
+    let (_upstream, gateway, key) = Gateway::with_secret("");
     let many: String = (0..101).map(|i| format!("x-{i}: 1\r\n")).collect();
     let mut client = Client::connect(gateway.address);
     client.send(format!("{}GET / HTTP/1.1\r\nHost: h\r\n{many}\r\n", head("GET", "/", &key, &[], 0)));
@@ -180,8 +170,7 @@ fn pipelined_malformed_head_is_answered_with_its_error() {
 #[test]
 fn upload_that_breaks_off_is_the_clients_error() {
     let upstream = Upstream::answering(|_, _| {});
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::start(&upstream).and_secret();
     let mut client = Client::connect(gateway.address);
     client.send(head("POST", "/", &key, &[], 100)).send("some");
     drop(client);
@@ -192,9 +181,7 @@ fn upload_that_breaks_off_is_the_clients_error() {
 
 #[test]
 fn refused_request_with_a_small_body_keeps_or_announces_the_end_of_its_connection() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key().text;
+    let (_upstream, gateway, key) = Gateway::with_secret("");
     let mut client = Client::connect(gateway.address);
     for _ in 0..3 {
         let response = client.request("POST", "/", "sk_live_bad", &[], b"small");
@@ -224,8 +211,7 @@ fn trailers_of_requests_are_dropped() {
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n").unwrap();
         received
     });
-    let gateway = Gateway::with(&[address], "");
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[address], "").and_secret();
     let mut client = Client::connect(gateway.address);
     let announced = [("Transfer-Encoding", "chunked"), ("Trailer", "X-User-Id, X-Sum")];
     client.send(head("POST", "/", &key, &announced, 0));

@@ -30,8 +30,7 @@ fn paths(file: &Path) -> Vec<String> {
 #[test]
 fn rotation_under_load_loses_and_repeats_no_line() {
     let upstream = Upstream::start();
-    let setup = Setup::new(upstream.address, &log("file: access.log"));
-    let key = setup.key();
+    let (setup, key) = Setup::new(upstream.address, &log("file: access.log")).and_key();
     let gateway = setup.start();
     let (stop, sent) = (AtomicBool::new(false), AtomicUsize::new(0));
     let current = setup.path().join("access.log");
@@ -71,8 +70,7 @@ fn rotation_under_load_loses_and_repeats_no_line() {
 #[test]
 fn rotation_works_while_the_configuration_file_is_broken() {
     let upstream = Upstream::start();
-    let setup = Setup::new(upstream.address, &log("file: access.log"));
-    let key = setup.key();
+    let (setup, key) = Setup::new(upstream.address, &log("file: access.log")).and_key();
     let gateway = setup.start();
     let current = setup.path().join("access.log");
     std::fs::rename(&current, setup.path().join("access.log.1")).unwrap();
@@ -89,8 +87,7 @@ fn full_disk_stops_no_request_and_is_logged_once() {
     let Some(disk) = SmallDisk::mount(test, 2) else { return };
     let upstream = Upstream::start();
     let file = disk.path().join("access.log");
-    let setup = Setup::new(upstream.address, &log(&format!("file: {}", file.display())));
-    let key = setup.key();
+    let (setup, key) = Setup::new(upstream.address, &log(&format!("file: {}", file.display()))).and_key();
     let gateway = setup.start_logged();
     let mut client = setup.client();
     assert_eq!(client.get("/before", &key).status, 200);
@@ -120,8 +117,7 @@ fn full_disk_at_the_start_keeps_no_gateway_from_starting() {
     let Some(disk) = SmallDisk::with_files(test, 1, 20) else { return };
     let upstream = Upstream::start();
     let file = disk.path().join("access.log");
-    let setup = Setup::new(upstream.address, &log(&format!("file: {}", file.display())));
-    let key = setup.key();
+    let (setup, key) = Setup::new(upstream.address, &log(&format!("file: {}", file.display()))).and_key();
     // No inode is left for another file.
     let mut number = 0;
     while std::fs::File::create(disk.path().join(number.to_string())).is_ok() {
@@ -137,8 +133,7 @@ fn full_disk_at_the_start_keeps_no_gateway_from_starting() {
 #[test]
 fn standard_output_gets_lines_and_a_reader_that_stops_reading_holds_nothing_up() {
     let upstream = Upstream::start();
-    let setup = Setup::new(upstream.address, &log("stdout: true"));
-    let key = setup.key();
+    let (setup, key) = Setup::new(upstream.address, &log("stdout: true")).and_key();
     let mut child = Command::new(KEYGATE)
         .args(["serve", "--config"])
         .arg(setup.path().join("keygate.yaml"))

@@ -40,8 +40,7 @@ fn run_commands(keygate: &dyn Fn(&[&str]) -> Output, key: &str, what: &str) {
 #[test]
 fn commands_work_while_the_gateway_serves_and_its_file_is_broken() {
     let upstream = ok();
-    let setup = Setup::new(upstream.address, "");
-    let key = setup.key();
+    let (setup, key) = Setup::new(upstream.address, "").and_key();
     let gateway = setup.start();
     let before = setup.text();
     let file = setup.path().join("keygate.yaml");

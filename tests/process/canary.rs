@@ -95,8 +95,7 @@ fn key_secret_is_found_only_in_the_response_that_created_it() {
             .ok();
     });
     let bad_keys = "limits: { bad_keys: { requests: 10000, per: 1s } }\ntelemetry: { level: trace }\n";
-    let setup = Setup::new(upstream.address, bad_keys);
-    let key = setup.key();
+    let (setup, key) = Setup::new(upstream.address, bad_keys).and_key();
     let gateway = setup.start_logged();
     let id = &key["sk_live_".len()..][..9];
     // The whole key is given by mistake where a key id is expected.

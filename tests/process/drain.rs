@@ -16,8 +16,7 @@ fn drain_finishes_exchanges_in_flight_and_accepts_no_connection() {
         }
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").ok();
     });
-    let setup = Setup::new(upstream.address, "");
-    let key = setup.key();
+    let (setup, key) = Setup::new(upstream.address, "").and_key();
     let mut gateway = setup.start();
     let mut idle = setup.client();
     assert_eq!(idle.get("/", &key).status, 200);
@@ -41,8 +40,7 @@ fn drain_finishes_exchanges_in_flight_and_accepts_no_connection() {
 #[test]
 fn drain_ends_after_the_grace_period() {
     let upstream = Upstream::answering(|_, _| {});
-    let setup = Setup::new(upstream.address, "timeouts: { lame_duck: 0s, drain: 300ms }");
-    let key = setup.key();
+    let (setup, key) = Setup::new(upstream.address, "timeouts: { lame_duck: 0s, drain: 300ms }").and_key();
     let mut gateway = setup.start();
     let mut client = setup.client();
     client.send(head("GET", "/never", &key, &[], 0));
@@ -68,8 +66,7 @@ fn second_gateway_on_the_same_state_or_address_is_refused() {
 #[test]
 fn lame_duck_serves_requests_and_asks_clients_to_reconnect() {
     let upstream = Upstream::start();
-    let setup = Setup::new(upstream.address, "timeouts: { lame_duck: 1h }");
-    let key = setup.key();
+    let (setup, key) = Setup::new(upstream.address, "timeouts: { lame_duck: 1h }").and_key();
     let mut gateway = setup.start();
     let mut idle = setup.client();
     assert_eq!(idle.get("/", &key).header("connection"), None);
@@ -87,8 +84,7 @@ fn lame_duck_serves_requests_and_asks_clients_to_reconnect() {
 #[test]
 fn each_further_signal_expedites_the_shutdown() {
     let upstream = Upstream::answering(|_, _| {});
-    let setup = Setup::new(upstream.address, "timeouts: { lame_duck: 1h, drain: 1h }");
-    let key = setup.key();
+    let (setup, key) = Setup::new(upstream.address, "timeouts: { lame_duck: 1h, drain: 1h }").and_key();
     let mut gateway = setup.start();
     let mut client = setup.client();
     client.send(head("GET", "/never", &key, &[], 0));

@@ -46,8 +46,7 @@ fn use_up_by(client: &mut Client, key: &str, path: &str) -> Option<Response> {
 #[test]
 fn full_disk_refuses_requests_until_there_is_space() {
     let upstream = Upstream::start();
-    let setup = Setup::new(upstream.address, "limits: { key: { requests: 1000000, per: 1s } }");
-    let key = setup.key();
+    let (setup, key) = Setup::new(upstream.address, "limits: { key: { requests: 1000000, per: 1s } }").and_key();
     let gateway = start(&setup);
     let mut client = setup.client();
     let refused = use_up(&mut client, &key).expect("the journal is full at some time");

@@ -117,8 +117,7 @@ fn settled(sent: &AtomicU64) {
 fn thousand_stalled_and_thousand_slow_clients_cost_bounded_memory() {
     raise_own_limit();
     let (upstream, sent) = upstream();
-    let setup = Setup::new(upstream.address, PATIENT);
-    let key = setup.key();
+    let (setup, key) = Setup::new(upstream.address, PATIENT).and_key();
     let gateway = start(&setup, 8192);
     let mut honest = setup.client();
     let alone = median_p99(&mut honest, &key);
@@ -157,8 +156,7 @@ fn processor_time(gateway: &Running) -> Duration {
 fn accept_pauses_without_file_descriptors_and_resumes() {
     const DESCRIPTORS: u32 = 64;
     let (upstream, _) = upstream();
-    let setup = Setup::new(upstream.address, &format!("{PATIENT}workers: 1\n"));
-    let key = setup.key();
+    let (setup, key) = Setup::new(upstream.address, &format!("{PATIENT}workers: 1\n")).and_key();
     let gateway = start(&setup, DESCRIPTORS);
     let mut early = setup.client();
     assert_eq!(early.get("/", &key).status, 200);

@@ -61,8 +61,7 @@ fn connect(setup: &Setup) -> TcpStream {
 #[test]
 fn idle_plain_connections_take_little_memory_and_are_served_again() {
     let upstream = Upstream::start();
-    let setup = Setup::new(upstream.address, PATIENT);
-    let key = setup.key();
+    let (setup, key) = Setup::new(upstream.address, PATIENT).and_key();
     let gateway = setup.start();
     let open = || {
         let mut stream = connect(&setup);

@@ -70,8 +70,7 @@ fn slow() -> (Upstream, mpsc::Sender<()>) {
 #[test]
 fn reload_on_sighup_takes_effect_on_open_connections() {
     let upstream = ok();
-    let setup = Setup::new(upstream.address, "");
-    let key = setup.key();
+    let (setup, key) = Setup::new(upstream.address, "").and_key();
     let gateway = setup.start();
     let mut client = setup.client();
     assert_eq!(client.get("/", &key).status, 200);
@@ -95,8 +94,7 @@ fn reload_on_sighup_takes_effect_on_open_connections() {
 #[test]
 fn reload_works_with_a_relative_configuration_path() {
     let upstream = ok();
-    let setup = Setup::new(upstream.address, "");
-    let key = setup.key();
+    let (setup, key) = Setup::new(upstream.address, "").and_key();
     let gateway = setup.start_within();
     assert_eq!(setup.client().get("/", &key).status, 200);
     setup.write(&format!("{}{FORBIDDEN}", setup.text()));
@@ -109,8 +107,7 @@ fn reload_works_with_a_relative_configuration_path() {
 #[test]
 fn changed_file_is_reloaded_however_it_is_changed() {
     let upstream = ok();
-    let setup = Setup::new(upstream.address, "");
-    let key = setup.key();
+    let (setup, key) = Setup::new(upstream.address, "").and_key();
     let (file, before) = (setup.path().join("keygate.yaml"), setup.text());
     // As in a Kubernetes volume: the file is a link into a directory that is itself swapped by a link.
     let version = |name: &str, text: &str| {
@@ -142,8 +139,7 @@ fn changed_file_is_reloaded_however_it_is_changed() {
 #[test]
 fn rejected_configuration_changes_nothing_and_is_reported() {
     let upstream = ok();
-    let setup = Setup::new(upstream.address, "");
-    let key = setup.key();
+    let (setup, key) = Setup::new(upstream.address, "").and_key();
     let gateway = setup.start();
     let before = setup.text();
     assert!(setup.metric("keygate_config_last_reload_successful 1"));
@@ -189,8 +185,7 @@ fn rejected_configuration_changes_nothing_and_is_reported() {
 #[test]
 fn restart_only_keys_are_rejected_by_name() {
     let upstream = ok();
-    let setup = Setup::new(upstream.address, "");
-    let key = setup.key();
+    let (setup, key) = Setup::new(upstream.address, "").and_key();
     let gateway = setup.start();
     let before = setup.text();
     let another = crate::support::free_address();
@@ -247,8 +242,7 @@ fn changed_limits_apply_at_once_and_counts_stay() {
 fn changed_endpoint_gets_new_requests_and_the_old_one_finishes() {
     let (old, release) = slow();
     let new = ok();
-    let setup = Setup::new(old.address, "workers: 1");
-    let key = setup.key();
+    let (setup, key) = Setup::new(old.address, "workers: 1").and_key();
     let gateway = setup.start();
     let mut client = setup.client();
     client.send(head("GET", "/slow", &key, &[], 0));

@@ -74,8 +74,7 @@ fn organization_is_refused_at_the_balancer_by_the_tag_of_its_keys_while_redis_is
     let text = runbook("KeygateKnownKeysInForce");
     let (upstream, redis) = (Upstream::start(), Redis::start());
     let state = format!("{{ redis: {{ url: '{}', deadline: 2s, on_unavailable: known_keys }} }}", redis.url());
-    let setup = Setup::with_state(upstream.address, &state, "");
-    let key = setup.key();
+    let (setup, key) = Setup::with_state(upstream.address, &state, "").and_key();
     let second = setup.ok(&["key", "create", "--org", "acme", "--user", "ada@example.com", "phone"]);
     let gateway = setup.start_logged();
     assert_eq!(setup.client().get("/", &key).status, 200);

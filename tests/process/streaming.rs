@@ -33,8 +33,7 @@ fn upstream() -> SocketAddr {
 #[test]
 fn one_gibibyte_streams_each_way_in_bounded_memory() {
     // On a busy machine the upstream may be slow to accept.
-    let setup = Setup::new(upstream(), "timeouts: { connect: 30s, lame_duck: 0s }");
-    let key = setup.key();
+    let (setup, key) = Setup::new(upstream(), "timeouts: { connect: 30s, lame_duck: 0s }").and_key();
     let gateway = setup.start();
     let mut client = setup.client();
     client.send(head("POST", "/big", &key, &[], GIBIBYTE));

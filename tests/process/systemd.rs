@@ -123,8 +123,7 @@ fn systemd_is_notified_of_start_reloads_and_stop() {
 #[test]
 fn watchdog_is_notified_until_the_gateway_ends() {
     let upstream = Upstream::answering(|_, _| {});
-    let setup = Setup::new(upstream.address, "timeouts: { lame_duck: 300ms, drain: 300ms }");
-    let key = setup.key();
+    let (setup, key) = Setup::new(upstream.address, "timeouts: { lame_duck: 300ms, drain: 300ms }").and_key();
     let systemd = Systemd::listen(&setup);
     let mut gateway = setup.start_by(Systemd::command(&setup).env("WATCHDOG_USEC", "100000"));
     assert!(has(&systemd.news(), "READY", "1"));

@@ -84,6 +84,31 @@ impl Gateway {
         Self { address: app.addresses[0], admin: app.admin_address, dir, app: Some(app) }
     }
 
+    /// A gateway with these blocks in front of an upstream of its own, and a key.
+    pub fn with_key(blocks: &str) -> (Upstream, Self, Key) {
+        let upstream = Upstream::start();
+        let (gateway, key) = Self::with(&[upstream.address], blocks).and_key();
+        (upstream, gateway, key)
+    }
+
+    /// The same, with the text of the key alone.
+    pub fn with_secret(blocks: &str) -> (Upstream, Self, String) {
+        let (upstream, gateway, key) = Self::with_key(blocks);
+        (upstream, gateway, key.text)
+    }
+
+    /// The gateway, and a key.
+    pub fn and_key(self) -> (Self, Key) {
+        let key = self.key();
+        (self, key)
+    }
+
+    /// The gateway, and the text of a key.
+    pub fn and_secret(self) -> (Self, String) {
+        let text = self.key().text;
+        (self, text)
+    }
+
     /// Addresses of the listeners, in the order of the configuration.
     pub fn addresses(&self) -> &[SocketAddr] {
         &self.app.as_ref().expect("the gateway runs").addresses

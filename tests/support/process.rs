@@ -82,6 +82,12 @@ impl Setup {
         stdout.trim_end().to_owned()
     }
 
+    /// The setup, and such a key.
+    pub fn and_key(self) -> (Self, String) {
+        let key = self.key();
+        (self, key)
+    }
+
     /// Creates an organization, a user and a key; returns the key.
     pub fn key(&self) -> String {
         self.ok(&["org", "create", "acme"]);

@@ -18,10 +18,8 @@ fn members<const N: usize>(line: &Value, names: [&str; N]) -> [Value; N] {
 
 #[test]
 fn line_says_who_did_what_by_which_way_and_how_it_ended() {
-    let upstream = Upstream::start();
     let routes = "routes: [{ name: things.create, methods: [POST], path: '/things/{id}' }]\n";
-    let gateway = Gateway::with(&[upstream.address], &format!("gateway: edge-1\n{FILE}{routes}"));
-    let key = gateway.key();
+    let (upstream, gateway, key) = Gateway::with_key(&format!("gateway: edge-1\n{FILE}{routes}"));
     let mut client = Client::connect(gateway.address);
     let response = client.request("POST", "/things/7?q=1", &key.text, &[("User-Agent", "test/1")], b"hello");
     assert_eq!(response.status, 200);
@@ -72,8 +70,7 @@ fn traced_requests_have_the_id_of_their_trace() {
     );
     let blocks =
         format!("{telemetry}routes: [{{ name: a, path: /a }}, {{ name: b, path: /b, permission: 'b:read' }}]\n");
-    let gateway = Gateway::with(&[upstream.address], &blocks);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[upstream.address], &blocks).and_secret();
     let mut client = Client::connect(gateway.address);
     assert_eq!(client.get("/a", &key).status, 200);
     let refused = client.get("/b", &key);
@@ -98,10 +95,8 @@ fn traced_requests_have_the_id_of_their_trace() {
 
 #[test]
 fn every_refusal_has_one_line_with_its_code() {
-    let upstream = Upstream::start();
     let blocks = format!("{FILE}routes: [{{ name: a, path: /a }}]\nhttp: {{ max_target: 1KiB }}\n");
-    let gateway = Gateway::with(&[upstream.address], &blocks);
-    let key = gateway.key().text;
+    let (_upstream, gateway, key) = Gateway::with_secret(&blocks);
     let ask = |request: String| {
         let mut client = Client::connect(gateway.address);
         client.send(request);
@@ -132,8 +127,7 @@ fn every_refusal_has_one_line_with_its_code() {
 #[test]
 fn failing_upstream_and_slow_head_have_their_lines() {
     let gone = free_address();
-    let gateway = Gateway::with(&[gone], &format!("{FILE}timeouts: {{ head: 100ms }}\n"));
-    let key = gateway.key();
+    let (gateway, key) = Gateway::with(&[gone], &format!("{FILE}timeouts: {{ head: 100ms }}\n")).and_key();
     let response = Client::connect(gateway.address).get("/", &key.text);
     assert_eq!(response.status, 503);
     let mut slow = Client::connect(gateway.address);
@@ -156,8 +150,7 @@ fn client_that_goes_away_has_a_line_without_a_status() {
         arrived.send(()).unwrap();
         released.lock().unwrap().recv_timeout(Duration::from_secs(60)).ok();
     });
-    let gateway = Gateway::with(&[upstream.address], FILE);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[upstream.address], FILE).and_secret();
     let mut client = Client::connect(gateway.address);
     client.send(head("GET", "/slow", &key, &[], 0));
     arrivals.recv_timeout(Duration::from_secs(60)).unwrap();
@@ -186,8 +179,7 @@ fn tunnel_has_its_line_when_it_ends() {
         hand.send(stream).unwrap();
     });
     let routes = "routes: [{ name: socket, path: /socket, upgrade: [websocket] }]\n";
-    let gateway = Gateway::with(&[address], &format!("{FILE}{routes}"));
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[address], &format!("{FILE}{routes}")).and_secret();
     let mut client = Client::connect(gateway.address);
     client.send(head("GET", "/socket", &key, &[("Connection", "Upgrade"), ("Upgrade", "websocket")], 0));
     assert_eq!(client.head().unwrap().0, 101);
@@ -208,9 +200,7 @@ fn tunnel_has_its_line_when_it_ends() {
 
 #[test]
 fn http2_requests_of_one_connection_have_a_line_each() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], FILE);
-    let key = gateway.key().text;
+    let (_upstream, gateway, key) = Gateway::with_secret(FILE);
     assert_eq!(fetch_http2(gateway.address, "GET", "/two", &key).unwrap().status, 200);
     assert_eq!(fetch_http2(gateway.address, "GET", "/three", "nonsense").unwrap().status, 401);
     let lines = lines(&gateway, 2);
@@ -268,9 +258,7 @@ fn dashboard_requests_have_lines_without_the_token_of_a_sign_in_link() {
 
 #[test]
 fn lines_are_counted_and_none_is_written_without_an_access_log() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], "");
-    let key = gateway.key().text;
+    let (_upstream, gateway, key) = Gateway::with_secret("");
     let get = |count| (0..count).for_each(|_| assert_eq!(Client::connect(gateway.address).get("/", &key).status, 200));
     get(2);
     assert_eq!(gateway.metric("keygate_access_log_lines_total{result=\"written\"}") as u64, 0);

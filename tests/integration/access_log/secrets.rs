@@ -3,13 +3,11 @@
 use domain::management_token::PlainToken;
 
 use super::{FILE, lines};
-use crate::support::{Client, Gateway, Upstream};
+use crate::support::{Client, Gateway};
 
 #[test]
 fn keys_cookies_and_query_strings_are_never_in_the_log() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], FILE);
-    let key = gateway.key().text;
+    let (_upstream, gateway, key) = Gateway::with_secret(FILE);
     let secret = &key[key.len() - 49..];
     let encoded: String = key.bytes().map(|byte| format!("%{byte:02x}")).collect();
     let headers = [
@@ -37,10 +35,8 @@ fn keys_cookies_and_query_strings_are_never_in_the_log() {
 
 #[test]
 fn query_string_is_logged_where_its_route_says_so_without_its_keys() {
-    let upstream = Upstream::start();
     let routes = "routes: [{ name: shown, path: /shown, log_query: true }, { name: hidden, path: /hidden }]\n";
-    let gateway = Gateway::with(&[upstream.address], &format!("{FILE}{routes}"));
-    let key = gateway.key().text;
+    let (_upstream, gateway, key) = Gateway::with_secret(&format!("{FILE}{routes}"));
     let mut client = Client::connect(gateway.address);
     assert_eq!(client.get(&format!("/shown?limit=20&api_key=legacy-secret&q={key}"), &key).status, 200);
     assert_eq!(client.get("/hidden?limit=20", &key).status, 200);
@@ -55,9 +51,7 @@ fn query_string_is_logged_where_its_route_says_so_without_its_keys() {
 
 #[test]
 fn request_cannot_forge_a_line() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], FILE);
-    let key = gateway.key().text;
+    let (_upstream, gateway, key) = Gateway::with_secret(FILE);
     let mut client = Client::connect(gateway.address);
     let agent = "x\",\"keygate.outcome\":\"forged\",\"y\":\"\u{9b}31m\u{e9}\\";
     client.request("GET", "/%0a%7b?x", &key, &[("User-Agent", agent)], b"");

@@ -55,8 +55,7 @@ fn udp_server_gets_a_datagram_for_each_line() {
     let server = UdpSocket::bind("127.0.0.1:0").unwrap();
     server.set_read_timeout(PATIENCE).unwrap();
     let upstream = Upstream::start();
-    let gateway = gateway(&upstream, &format!("udp://{}", server.local_addr().unwrap()));
-    let key = gateway.key().text;
+    let (gateway, key) = gateway(&upstream, &format!("udp://{}", server.local_addr().unwrap())).and_secret();
     for expected in 1..=3 {
         get(&gateway, &key, &format!("/{expected}"));
         let mut buffer = [0; 4096];
@@ -71,8 +70,7 @@ fn tcp_server_that_goes_away_gets_all_lines_when_it_is_back() {
     let address = free_address();
     let server = TcpListener::bind(address).unwrap();
     let upstream = Upstream::start();
-    let gateway = gateway(&upstream, &format!("tcp://{address}"));
-    let key = gateway.key().text;
+    let (gateway, key) = gateway(&upstream, &format!("tcp://{address}")).and_secret();
     let accept = |server: &TcpListener| {
         let stream: TcpStream = server.accept().unwrap().0;
         stream.set_read_timeout(PATIENCE).unwrap();
@@ -155,8 +153,7 @@ fn server_that_never_comes_stops_nothing_and_its_lines_are_counted() {
     log.push(b"{}\n");
     assert_eq!(metrics.dropped.get(), 6, "a closed log takes nothing");
 
-    let gateway = gateway(&upstream, &format!("tcp://{gone}"));
-    let key = gateway.key().text;
+    let (gateway, key) = gateway(&upstream, &format!("tcp://{gone}")).and_secret();
     (0..20).for_each(|n| get(&gateway, &key, &format!("/{n}")));
 }
 
@@ -165,8 +162,7 @@ fn server_that_takes_nothing_is_left_after_a_while_and_no_request_waits() {
     // The backlog takes the connection, and nobody reads.
     let server = TcpListener::bind("127.0.0.1:0").unwrap();
     let upstream = Upstream::start();
-    let gateway = gateway(&upstream, &format!("tcp://{}", server.local_addr().unwrap()));
-    let key = gateway.key().text;
+    let (gateway, key) = gateway(&upstream, &format!("tcp://{}", server.local_addr().unwrap())).and_secret();
     (0..50).for_each(|n| get(&gateway, &key, &format!("/{n}")));
     let mut stream = server.accept().unwrap().0;
     stream.set_read_timeout(PATIENCE).unwrap();

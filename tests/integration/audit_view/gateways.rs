@@ -148,8 +148,7 @@ fn usage_counts_the_uses_of_all_gateways_by_name() {
 #[test]
 fn pages_show_the_own_records_while_postgresql_is_away() {
     let (redis, mut server, upstream) = (Redis::start(), Postgresql::start(), Upstream::start());
-    let gateway = gateway("gateway-a", &redis, &server, &upstream);
-    let key = gateway.key();
+    let (gateway, key) = gateway("gateway-a", &redis, &server, &upstream).and_key();
     let cookie = sign_in(&gateway, &key);
     let page = format!("/settings/keys/{}", key.id);
     eventually("the view reads PostgreSQL", || get(&gateway, &cookie, &page).contains("recorded by all gateways"));

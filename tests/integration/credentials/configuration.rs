@@ -53,10 +53,8 @@ fn fields_that_carry_no_key_are_configuration_errors() {
 
 #[test]
 fn authorization_goes_through_where_the_route_passes_it() {
-    let upstream = Upstream::start();
     let routes = "routes: [{ name: legacy, path: '/v1/**', pass_authorization: true }, { name: rest, path: '/**' }]\n";
-    let gateway = Gateway::with(&[upstream.address], &format!("{BLOCKS}{routes}"));
-    let key = gateway.key();
+    let (upstream, gateway, key) = Gateway::with_key(&format!("{BLOCKS}{routes}"));
     let mut client = Client::connect(gateway.address);
     let field = ("X-API-Key", key.text.as_str());
     // Fields that are removed stand beside it, so that the whole head is searched.
@@ -110,9 +108,7 @@ fn authorization_goes_through_where_the_route_passes_it() {
 
 #[test]
 fn reload_reaches_connections_that_stay_open() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], BLOCKS);
-    let key = gateway.key();
+    let (upstream, gateway, key) = Gateway::with_key(BLOCKS);
     let mut open = Client::connect(gateway.address);
     let mut status = |name: &str| open.send(bare("GET", "/", &[(name, &key.text)])).response().status;
     assert_eq!([status("X-API-Key"), status("X-Other-Key")], [200, 401]);
@@ -135,8 +131,7 @@ fn response_to_a_key_in_a_field_is_stored_by_no_shared_cache_unless_the_upstream
         let policy = request.header("x-policy").map_or(String::new(), |policy| format!("cache-control: {policy}\r\n"));
         write!(stream, "HTTP/1.1 200 OK\r\n{policy}content-length: 2\r\n\r\nok").ok();
     });
-    let gateway = Gateway::with(&[upstream.address], BLOCKS);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[upstream.address], BLOCKS).and_secret();
     let mut client = Client::connect(gateway.address);
     let mut policies = |credential: (&str, &str), policy: &[(&str, &str)]| -> Vec<String> {
         let response = client.send(bare("GET", "/", &[&[credential], policy].concat())).response();

@@ -54,8 +54,7 @@ fn expected(fields: &[(String, String)], places: usize, key: &str) -> u16 {
 #[test]
 fn two_credentials_in_any_two_places_are_refused() {
     let upstream = Upstream::start();
-    let gateway = start(&upstream);
-    let key = gateway.key().text;
+    let (gateway, key) = start(&upstream).and_secret();
     let mut random = Random::new(32);
     let mut client = Client::connect(gateway.address);
     let mut seen = [0; 3];

@@ -9,8 +9,7 @@ use crate::support::{Client, Gateway, Upstream, eventually, head};
 #[test]
 fn key_in_a_listed_field_is_admitted_and_the_field_removed() {
     let upstream = Upstream::start();
-    let gateway = start(&upstream);
-    let key = gateway.key();
+    let (gateway, key) = start(&upstream).and_key();
     let mut client = Client::connect(gateway.address);
     for name in SPELLINGS {
         for value in [key.text.clone(), format!(" \t{}\t ", key.text)] {
@@ -33,9 +32,7 @@ fn key_in_a_listed_field_is_admitted_and_the_field_removed() {
 
 #[test]
 fn field_that_is_not_listed_is_no_credential_and_goes_through() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key().text;
+    let (upstream, gateway, key) = Gateway::with_secret("");
     let mut client = Client::connect(gateway.address);
     let refused = client.send(bare("GET", "/", &[("X-API-Key", &key)])).response();
     assert_eq!((refused.status, refused.code().as_str()), (401, "unauthenticated"));
@@ -45,10 +42,8 @@ fn field_that_is_not_listed_is_no_credential_and_goes_through() {
 
 #[test]
 fn invalid_keys_are_refused_as_in_authorization_and_counted_together() {
-    let upstream = Upstream::start();
     let blocks = "credentials: { headers: [X-API-Key] }\nlimits: { bad_keys: { requests: 3, per: 1h } }\n";
-    let gateway = Gateway::with(&[upstream.address], blocks);
-    let key = gateway.key();
+    let (_upstream, gateway, key) = Gateway::with_key(blocks);
     let send = |fields: &[(&str, &str)]| {
         let response = Client::connect(gateway.address).send(bare("GET", "/", fields)).response();
         (response.status, response.code())
@@ -90,8 +85,7 @@ fn management_token_is_an_unknown_key_even_if_its_digest_is_imported() {
 #[test]
 fn key_is_never_read_from_the_query_string_or_the_body() {
     let upstream = Upstream::start();
-    let gateway = start(&upstream);
-    let key = gateway.key().text;
+    let (gateway, key) = start(&upstream).and_secret();
     let mut client = Client::connect(gateway.address);
     for query in [format!("apikey={key}"), format!("X-API-Key={key}"), format!("authorization=Bearer%20{key}")] {
         let response = client.send(bare("GET", &format!("/?{query}"), &[])).response();
@@ -106,10 +100,8 @@ fn key_is_never_read_from_the_query_string_or_the_body() {
 
 #[test]
 fn field_in_trailers_is_no_credential_and_goes_nowhere() {
-    let upstream = Upstream::start();
     let routes = "routes:\n  - { name: all, path: /**, trailers: true }\n";
-    let gateway = Gateway::with(&[upstream.address], &format!("{BLOCKS}{routes}"));
-    let key = gateway.key().text;
+    let (upstream, gateway, key) = Gateway::with_secret(&format!("{BLOCKS}{routes}"));
     let chunked = [("Transfer-Encoding", "chunked"), ("TE", "trailers"), ("Trailer", "X-API-Key")];
     let body = format!("2\r\nok\r\n0\r\nX-API-Key: {key}\r\nX_API_Key: {key}\r\n\r\n");
     let response = Client::connect(gateway.address).send(bare("POST", "/", &chunked) + &body).response();
@@ -126,8 +118,7 @@ fn field_in_trailers_is_no_credential_and_goes_nowhere() {
 #[test]
 fn each_pipelined_head_has_a_credential_of_its_own_however_the_bytes_are_split() {
     let upstream = Upstream::start();
-    let gateway = start(&upstream);
-    let key = gateway.key().text;
+    let (gateway, key) = start(&upstream).and_secret();
     let field = [("X_API_Key", key.as_str())];
     let expected = [200, 401, 200, 400, 200, 401];
     let heads = [
@@ -161,8 +152,7 @@ fn each_pipelined_head_has_a_credential_of_its_own_however_the_bytes_are_split()
 #[test]
 fn body_is_asked_for_only_after_the_key_in_the_field_is_admitted() {
     let upstream = Upstream::start();
-    let gateway = start(&upstream);
-    let key = gateway.key().text;
+    let (gateway, key) = start(&upstream).and_secret();
     let expect = [("Expect", "100-continue"), ("Content-Length", "5")];
     let mut client = Client::connect(gateway.address);
     client.send(bare("POST", "/", &[&expect[..], &[("apikey", &key)]].concat()));
@@ -187,8 +177,7 @@ fn tunnel_is_opened_with_a_key_in_the_field() {
         stream.write_all(b"HTTP/1.1 101 Switching Protocols\r\nconnection: upgrade\r\nupgrade: websocket\r\n\r\n").ok();
     });
     let routes = "routes: [{ name: ws, path: /ws, upgrade: [websocket] }]\n";
-    let gateway = Gateway::with(&[upstream.address], &format!("{BLOCKS}{routes}"));
-    let key = gateway.key();
+    let (gateway, key) = Gateway::with(&[upstream.address], &format!("{BLOCKS}{routes}")).and_key();
     let mut client = Client::connect(gateway.address);
     let fields = [("apikey", key.text.as_str()), ("Connection", "Upgrade"), ("Upgrade", "websocket")];
     assert_eq!(client.send(bare("GET", "/ws", &fields)).head().unwrap().0, 101);

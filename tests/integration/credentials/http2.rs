@@ -22,8 +22,7 @@ fn status(gateway: &Gateway, fields: &[(&str, &str)]) -> u16 {
 #[test]
 fn key_in_a_listed_field_is_admitted_and_the_field_removed() {
     let upstream = Upstream::start();
-    let gateway = start(&upstream);
-    let key = gateway.key();
+    let (gateway, key) = start(&upstream).and_key();
     for name in ["x-api-key", "apikey", "x_api_key", "x.api.key", "x-api_key"] {
         for value in [key.text.clone(), format!(" {}\t", key.text)] {
             assert_eq!(status(&gateway, &[(name, &value), ("x-own", "kept")]), 200, "{name}");
@@ -37,8 +36,7 @@ fn key_in_a_listed_field_is_admitted_and_the_field_removed() {
 #[test]
 fn second_and_empty_fields_are_refused() {
     let upstream = Upstream::start();
-    let gateway = start(&upstream);
-    let key = gateway.key().text;
+    let (gateway, key) = start(&upstream).and_secret();
     let bearer = format!("Bearer {key}");
     for fields in [
         &[("x-api-key", key.as_str()), ("x-api-key", &key)][..],
@@ -58,8 +56,7 @@ fn second_and_empty_fields_are_refused() {
 #[test]
 fn streams_of_one_connection_have_credentials_of_their_own() {
     let upstream = Upstream::start();
-    let gateway = start(&upstream);
-    let key = gateway.key().text;
+    let (gateway, key) = start(&upstream).and_secret();
     let mut raw = Raw::connect(gateway.address);
     let heads = [
         bare(1, "GET", &[("x-api-key", &key)], true),
@@ -79,10 +76,8 @@ fn streams_of_one_connection_have_credentials_of_their_own() {
 
 #[test]
 fn field_in_trailers_is_no_credential_and_goes_nowhere() {
-    let upstream = Upstream::start();
     let routes = "routes:\n  - { name: all, path: /**, trailers: true }\n";
-    let gateway = Gateway::with(&[upstream.address], &format!("{BLOCKS}{routes}"));
-    let key = gateway.key().text;
+    let (upstream, gateway, key) = Gateway::with_secret(&format!("{BLOCKS}{routes}"));
     let rest = |stream| {
         let trailers = [frames::field("x-api-key", &key), frames::field("x_api_key", &key)].concat();
         let flags = frames::END_HEADERS | frames::END_STREAM;

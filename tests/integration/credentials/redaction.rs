@@ -18,8 +18,7 @@ fn key_of_another_system_is_in_no_record_line_or_span() {
     );
     let routes = "routes: [{ name: all, path: '/**', query_in_audit: true, log_query: true }]\n";
     let blocks = format!("{}{telemetry}{routes}", BLOCKS.replace("apikey]", "apikey, Legacy-Id]"));
-    let gateway = Gateway::with(&[upstream.address], &blocks);
-    let key = gateway.key();
+    let (gateway, key) = Gateway::with(&[upstream.address], &blocks).and_key();
     import(&gateway, &key, IMPORTED);
     let mut client = Client::connect(gateway.address);
     let queries = ["X-API-Key", "apikey", "x_api_key", "%61pikey", "LegacyId", "legacy-id", "Legacy_Id"];

@@ -68,8 +68,7 @@ fn peer_that_may_not_ask_is_closed_without_a_byte_until_a_reload_names_it() {
 #[test]
 fn decisions_are_served_by_their_listeners_alone() {
     let upstream = Upstream::start();
-    let gateway = gateway(&upstream, "none", "");
-    let key = gateway.key();
+    let (gateway, key) = gateway(&upstream, "none", "").and_key();
     let forwarded = Protocol::Nginx.ask(gateway.address, Asked::get("/a", &key.text));
     assert_eq!(forwarded.status, 200, "a path of the upstream, on the listener of the API");
     assert_eq!(upstream.count(), 1);

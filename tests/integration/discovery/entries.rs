@@ -19,8 +19,7 @@ fn targets_of_srv_records_are_endpoints_on_their_ports() {
         "_http._tcp.store.test",
         &[(1, one, "pod.test"), (1, two, "pod.test"), (2, spare_port, "pod.test"), (1, one, "gone.test")],
     );
-    let gateway = Gateway::with(&[], &blocks("['srv+http://_http._tcp.store.test']", &dns, ""));
-    let key = gateway.key();
+    let (gateway, key) = Gateway::with(&[], &blocks("['srv+http://_http._tcp.store.test']", &dns, "")).and_key();
     endpoints(&gateway, 2);
     request(&gateway, &key.text, 60);
     assert!(first.count() > 0 && second.count() > 0);
@@ -42,8 +41,7 @@ fn weights_of_srv_records_divide_the_requests() {
     weigh([60, 30, 0]);
     // In turns, so that the latencies of a busy machine do not count.
     let entry = "['srv+http://_http._tcp.store.test'], balance: { policy: round_robin }";
-    let gateway = Gateway::with(&[], &blocks(entry, &dns, ""));
-    let key = gateway.key();
+    let (gateway, key) = Gateway::with(&[], &blocks(entry, &dns, "")).and_key();
     endpoints(&gateway, 3);
     let counts = || [first.count(), second.count(), third.count()];
     let requests = |count| {
@@ -96,8 +94,7 @@ fn unix_socket_is_an_endpoint_and_its_connections_are_used_again() {
         hosts
     });
     let block = format!("upstream: {{ endpoints: ['unix:{}'] }}\nworkers: 1\n", path.display());
-    let gateway = Gateway::with(&[], &block);
-    let key = gateway.key();
+    let (gateway, key) = Gateway::with(&[], &block).and_key();
     request(&gateway, &key.text, 5);
     drop(gateway);
     assert_eq!(served.join().unwrap(), ["localhost"; 5], "all on one connection");
@@ -111,8 +108,7 @@ fn watched_file_is_followed_and_a_wrong_one_changes_nothing() {
     std::fs::write(&file, format!("# one\nhttp://{}\n", first.address)).unwrap();
     let limits = "limits: { key: { requests: 1000000, per: 1s } }\n";
     let block = format!("upstream: {{ endpoints: {{ file: '{}' }} }}\n{limits}", file.display());
-    let gateway = Gateway::with(&[], &block);
-    let key = gateway.key();
+    let (gateway, key) = Gateway::with(&[], &block).and_key();
     request(&gateway, &key.text, 5);
     assert_eq!(first.count(), 5);
 
@@ -138,8 +134,7 @@ fn connections_end_after_their_number_of_requests() {
     let address = upstream.address;
     let block =
         format!("upstream: {{ endpoints: ['http://{address}'], connections: {{ max_requests: 2 }} }}\nworkers: 1\n");
-    let gateway = Gateway::with(&[], &block);
-    let key = gateway.key();
+    let (gateway, key) = Gateway::with(&[], &block).and_key();
     let mut client = Client::connect(gateway.address);
     for _ in 0..10 {
         assert_eq!(client.get("/", &key.text).status, 200);

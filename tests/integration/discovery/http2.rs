@@ -17,8 +17,7 @@ fn new_addresses_have_their_share_over_http2_and_removed_ones_have_none() {
     let replicas = equal_replicas(HyperOptions::http2(), port);
     dns.set("store.test", &ADDRESSES[..1]);
     let entry = format!("['http://store.test:{port}'], protocol: http2");
-    let gateway = Gateway::with(&[], &blocks(&entry, &dns, "workers: 2"));
-    let key = gateway.key();
+    let (gateway, key) = Gateway::with(&[], &blocks(&entry, &dns, "workers: 2")).and_key();
     request(&gateway, &key.text, 10);
     assert_eq!(replicas[0].count(), 10);
 
@@ -40,8 +39,7 @@ fn http2_connections_end_after_their_number_of_requests() {
     let replica = replica("127.0.0.1", port);
     dns.set("store.test", &["127.0.0.1"]);
     let entry = format!("['http://store.test:{port}'], protocol: http2, connections: {{ max_requests: 2 }}");
-    let gateway = Gateway::with(&[], &blocks(&entry, &dns, "workers: 1"));
-    let key = gateway.key();
+    let (gateway, key) = Gateway::with(&[], &blocks(&entry, &dns, "workers: 1")).and_key();
     request(&gateway, &key.text, 10);
     assert_eq!((replica.count(), replica.connections()), (10, 5));
 }

@@ -24,8 +24,7 @@ fn removed_address_gets_no_more_requests_and_none_fails() {
     let dns = NameServer::start(1);
     let (port, [first, second]) = replicas(["127.0.0.1", "127.0.0.2"]);
     dns.set("store.test", &["127.0.0.1", "127.0.0.2"]);
-    let gateway = Gateway::with(&[], &blocks(&format!("['http://store.test:{port}']"), &dns, ""));
-    let key = gateway.key();
+    let (gateway, key) = Gateway::with(&[], &blocks(&format!("['http://store.test:{port}']"), &dns, "")).and_key();
     request(&gateway, &key.text, 10);
     assert!(first.count() > 0 && second.count() > 0);
     assert_eq!(first.last().header("host"), Some(&*format!("store.test:{port}")));
@@ -47,8 +46,7 @@ fn removed_address_gets_no_more_requests_and_none_fails() {
 fn name_that_does_not_resolve_is_not_fatal_and_keeps_its_last_addresses() {
     let dns = NameServer::start(1);
     let (port, [replica]) = replicas(["127.0.0.1"]);
-    let gateway = Gateway::with(&[], &blocks(&format!("['http://store.test:{port}']"), &dns, ""));
-    let key = gateway.key();
+    let (gateway, key) = Gateway::with(&[], &blocks(&format!("['http://store.test:{port}']"), &dns, "")).and_key();
     let refused = Client::connect(gateway.address).get("/", &key.text);
     assert_eq!((refused.status, &*refused.code()), (503, "upstream_unavailable"));
     endpoints(&gateway, 0);
@@ -83,8 +81,7 @@ fn family_that_cannot_be_reached_costs_no_request_its_time_out() {
     }
     dns.set("store.test", &["127.0.0.1", "::1"]);
     let more = "timeouts: { connect: 1h }";
-    let gateway = Gateway::with(&[], &blocks(&format!("['http://store.test:{port}']"), &dns, more));
-    let key = gateway.key();
+    let (gateway, key) = Gateway::with(&[], &blocks(&format!("['http://store.test:{port}']"), &dns, more)).and_key();
     endpoints(&gateway, 1);
     request(&gateway, &key.text, 50);
     assert_eq!(replica.count(), 50);
@@ -92,8 +89,7 @@ fn family_that_cannot_be_reached_costs_no_request_its_time_out() {
     drop((hole, queue));
     let second = super::replica("::1", port);
     dns.set("store.test", &["127.0.0.1", "127.0.0.1", "::1"]);
-    let gateway = Gateway::with(&[], &blocks(&format!("['http://store.test:{port}']"), &dns, more));
-    let key = gateway.key();
+    let (gateway, key) = Gateway::with(&[], &blocks(&format!("['http://store.test:{port}']"), &dns, more)).and_key();
     endpoints(&gateway, 2);
     request(&gateway, &key.text, 50);
     assert!(second.count() > 0, "both families are used when both can be reached");

@@ -25,8 +25,7 @@ fn counting(carried: &Carried) -> Upstream {
 fn few_connections_are_spread_evenly_over_the_workers() {
     let carried = Carried::default();
     let upstream = counting(&carried);
-    let gateway = Gateway::with(&[upstream.address], &format!("{PLENTY}workers: 2\n"));
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[upstream.address], &format!("{PLENTY}workers: 2\n")).and_secret();
     for round in 0..5 {
         for connections in [2, 4, 8] {
             let mut clients: Vec<Client> = (0..connections).map(|_| Client::connect(gateway.address)).collect();

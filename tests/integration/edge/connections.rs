@@ -65,9 +65,7 @@ fn connections_never_exceed_the_total_limit() {
 
 #[test]
 fn connections_of_one_address_never_exceed_its_limit() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], "http: { max_connections_per_address: 3 }");
-    let key = gateway.key().text;
+    let (_upstream, gateway, key) = Gateway::with_secret("http: { max_connections_per_address: 3 }");
     let mut held = silent(&gateway, 3);
     for _ in 0..5 {
         assert!(is_refused(TcpStream::connect(gateway.address).unwrap()));
@@ -98,9 +96,7 @@ fn trusted_proxies_are_exempt_from_the_limit_of_an_address() {
 
 #[test]
 fn stalled_clients_do_not_keep_others_from_being_served() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], PLENTY);
-    let key = gateway.key();
+    let (_upstream, gateway, key) = Gateway::with_key(PLENTY);
     let held = silent(&gateway, 300);
     let mut stalled = Vec::new();
     for sent in ["GET / HTTP/1.1\r\nHost:", "PRI * HTTP/2.0\r\n", "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"] {

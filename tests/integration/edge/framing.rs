@@ -43,9 +43,7 @@ fn refused(gateway: &Gateway, upstream: &Upstream, key: &str, broken: &str) {
 
 #[test]
 fn heads_that_two_servers_could_read_differently_are_refused() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], PLENTY);
-    let key = gateway.key().text;
+    let (upstream, gateway, key) = Gateway::with_secret(PLENTY);
     let identity = format!("Host: h\r\nAuthorization: Bearer {key}\r\n");
     for fields in FIELDS {
         refused(&gateway, &upstream, &key, &format!("POST /a HTTP/1.1\r\n{identity}{fields}\r\n"));
@@ -64,9 +62,7 @@ fn heads_that_two_servers_could_read_differently_are_refused() {
 
 #[test]
 fn chunked_bodies_that_two_servers_could_read_differently_are_refused() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], PLENTY);
-    let key = gateway.key();
+    let (upstream, gateway, key) = Gateway::with_key(PLENTY);
     for chunks in CHUNKS {
         let head = head("POST", "/", &key.text, &[("Transfer-Encoding", "chunked")], 0);
         refused(&gateway, &upstream, &key.text, &format!("{head}{chunks}"));
@@ -81,9 +77,7 @@ fn chunked_bodies_that_two_servers_could_read_differently_are_refused() {
 
 #[test]
 fn body_that_breaks_off_never_reaches_the_upstream_as_complete() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], PLENTY);
-    let key = gateway.key();
+    let (upstream, gateway, key) = Gateway::with_key(PLENTY);
     for (framing, body) in [("Content-Length: 10", "some"), ("Transfer-Encoding: chunked", "4\r\nsome\r\n")] {
         let (name, value) = framing.split_once(": ").unwrap();
         let mut client = Client::connect(gateway.address);
@@ -101,8 +95,7 @@ fn http_1_0_is_served_and_closed_unless_it_asks_to_stay() {
         use std::io::Write as _;
         stream.write_all(b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n").ok();
     });
-    let gateway = Gateway::with(&[upstream.address], PLENTY);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[upstream.address], PLENTY).and_secret();
     let mut client = Client::connect(gateway.address);
     client.send(format!("GET / HTTP/1.0\r\nAuthorization: Bearer {key}\r\n\r\n"));
     let (status, headers) = client.head().unwrap();
@@ -111,8 +104,7 @@ fn http_1_0_is_served_and_closed_unless_it_asks_to_stay() {
     assert_eq!(client.rest(), b"ok");
 
     let upstream = echo();
-    let gateway = Gateway::with(&[upstream.address], PLENTY);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[upstream.address], PLENTY).and_secret();
     let mut client = Client::connect(gateway.address);
     for path in ["/1", "/2"] {
         client.send(format!("GET {path} HTTP/1.0\r\nConnection: keep-alive\r\nAuthorization: Bearer {key}\r\n\r\n"));
@@ -144,9 +136,7 @@ fn refusal_comes_before_100_continue() {
 
 #[test]
 fn expected_100_continue_is_sent_for_an_admitted_body() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], PLENTY);
-    let key = gateway.key().text;
+    let (upstream, gateway, key) = Gateway::with_secret(PLENTY);
     let mut client = Client::connect(gateway.address);
     for (name, value, body) in
         [("Content-Length", "5", "hello"), ("Transfer-Encoding", "chunked", "5\r\nhello\r\n0\r\n\r\n")]
@@ -167,9 +157,7 @@ fn expected_100_continue_is_sent_for_an_admitted_body() {
 
 #[test]
 fn refusal_before_the_body_has_come_closes_the_connection() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], PLENTY);
-    let key = gateway.key().text;
+    let (_upstream, gateway, key) = Gateway::with_secret(PLENTY);
     // The body comes later: many clients send it in a write of its own.
     let mut client = Client::connect(gateway.address);
     let response = client.send(head("POST", "/", "sk_live_bad", &[], 5)).response();
@@ -187,9 +175,7 @@ fn refusal_before_the_body_has_come_closes_the_connection() {
 
 #[test]
 fn heads_may_come_byte_by_byte_and_after_empty_lines() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], PLENTY);
-    let key = gateway.key().text;
+    let (_upstream, gateway, key) = Gateway::with_secret(PLENTY);
     let mut client = Client::connect(gateway.address);
     for lines in ["", "\r\n", "\r\n\r\n"] {
         for byte in format!("{lines}{}", head("GET", "/", &key, &[], 0)).as_bytes() {

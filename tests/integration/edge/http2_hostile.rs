@@ -43,8 +43,7 @@ fn start(upstream: &Upstream) -> Gateway {
 #[test]
 fn floods_of_frames_that_ask_for_nothing_end_the_connection() {
     let upstream = Upstream::answering(|_, _| {});
-    let gateway = start(&upstream);
-    let key = gateway.key();
+    let (gateway, key) = start(&upstream).and_key();
     let open = frames::head(1, "POST", "/", &key.text, &[], false);
     let padded = [&[7][..], &[0; 7]].concat();
     let floods: [(&str, Vec<u8>); 11] = [
@@ -84,8 +83,7 @@ fn goaway_names_the_error() {
 #[test]
 fn requests_that_are_all_reset_end_the_connection() {
     let upstream = Upstream::answering(|_, _| {});
-    let gateway = start(&upstream);
-    let key = gateway.key();
+    let (gateway, key) = start(&upstream).and_key();
     for waits in [false, true] {
         flood(&gateway, &[], |number| {
             let request = frames::request(stream(number), "GET", "/", &key.text);
@@ -106,8 +104,7 @@ type Provocation = (&'static str, fn(u32) -> Vec<u8>);
 #[test]
 fn resets_provoked_by_the_client_end_the_connection() {
     let upstream = Upstream::answering(|_, _| {});
-    let gateway = start(&upstream);
-    let key = gateway.key();
+    let (gateway, key) = start(&upstream).and_key();
     let provocations: [Provocation; 5] = [
         ("WINDOW_UPDATE of 0", |stream| frames::frame(frames::WINDOW_UPDATE, 0, stream, &[0; 4])),
         ("a window too large", |stream| frames::frame(frames::WINDOW_UPDATE, 0, stream, &[0x7f, 255, 255, 255])),
@@ -157,8 +154,7 @@ fn floods_of_one_client_of_a_trusted_proxy_end_no_request_of_another() {
 #[test]
 fn heads_without_an_end_end_the_connection() {
     let upstream = Upstream::start();
-    let gateway = start(&upstream);
-    let key = gateway.key().text;
+    let (gateway, key) = start(&upstream).and_secret();
     let mut begun = frames::request(1, "GET", "/", &key);
     begun[4] = frames::END_STREAM;
     let long = frames::field("x", &"y".repeat(120)).repeat(100);
@@ -174,8 +170,7 @@ fn heads_without_an_end_end_the_connection() {
 #[test]
 fn others_are_served_during_floods() {
     let upstream = Upstream::start();
-    let gateway = start(&upstream);
-    let key = gateway.key().text;
+    let (gateway, key) = start(&upstream).and_secret();
     let ping = frames::frame(frames::PING, 0, 0, &[0; 8]).repeat(1000);
     std::thread::scope(|scope| {
         for _ in 0..4 {
@@ -238,8 +233,7 @@ fn frames_of_a_busy_client_are_no_flood() {
         stream.write_all(format!("HTTP/1.1 200 OK\r\ncontent-length: {length}\r\n\r\n").as_bytes()).ok();
         stream.write_all(&vec![b'x'; length]).ok();
     });
-    let gateway = start(&upstream);
-    let key = gateway.key();
+    let (gateway, key) = start(&upstream).and_key();
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(busy(&gateway, &key.text));
     assert_eq!(gateway.metric("keygate_http2_floods_total"), 0.0);
     all_is_given_back(&gateway);

@@ -7,9 +7,7 @@ use super::{PLENTY, all_is_given_back, serves};
 
 #[test]
 fn tunnels_and_traces_are_refused() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], PLENTY);
-    let key = gateway.key().text;
+    let (upstream, gateway, key) = Gateway::with_secret(PLENTY);
     let bearer = format!("Bearer {key}");
     let tunnel = [(":method", "CONNECT"), (":authority", "h:80"), ("authorization", &bearer)];
     let tunnel: Vec<u8> = tunnel.iter().flat_map(|(name, value)| frames::field(name, value)).collect();
@@ -26,9 +24,7 @@ fn tunnels_and_traces_are_refused() {
 
 #[test]
 fn fields_that_change_their_meaning_in_http_1_are_refused() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], PLENTY);
-    let key = gateway.key().text;
+    let (upstream, gateway, key) = Gateway::with_secret(PLENTY);
     for (name, value) in [
         ("transfer-encoding", "chunked"),
         ("connection", "close"),
@@ -74,9 +70,7 @@ fn fields_that_change_their_meaning_in_http_1_are_refused() {
 
 #[test]
 fn body_of_another_length_than_declared_never_reaches_the_upstream() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], PLENTY);
-    let key = gateway.key();
+    let (upstream, gateway, key) = Gateway::with_key(PLENTY);
     for body in ["four", "sixsix"] {
         let mut raw = Raw::connect(gateway.address);
         raw.send(frames::head(1, "POST", "/", &key.text, &[("content-length", "5")], false));
@@ -90,10 +84,8 @@ fn body_of_another_length_than_declared_never_reaches_the_upstream() {
 
 #[test]
 fn preface_is_refused_where_http2_was_not_negotiated() {
-    let upstream = Upstream::start();
     let blocks = format!("{PLENTY}\nlisten: [{{ address: 127.0.0.1:0 }}]\n");
-    let gateway = Gateway::with(&[upstream.address], &blocks);
-    let key = gateway.key().text;
+    let (upstream, gateway, key) = Gateway::with_secret(&blocks);
     let mut client = Client::connect(gateway.address);
     let request = frames::request(1, "GET", "/", &key);
     let response =
@@ -181,9 +173,7 @@ const ROOT: &[u8] = &[0x84];
 
 #[test]
 fn fragment_in_a_path_is_refused_in_every_representation() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], PLENTY);
-    let key = gateway.key().text;
+    let (upstream, gateway, key) = Gateway::with_secret(PLENTY);
     // `/a#b` in Huffman code.
     let coded = [0x84, 0x60, 0x7f, 0xf5, 0x1f];
     let plain = [&[4][..], b"/a#b"].concat();
@@ -211,9 +201,7 @@ fn fragment_in_a_path_is_refused_in_every_representation() {
 
 #[test]
 fn scheme_other_than_http_and_https_is_refused_in_every_representation() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], PLENTY);
-    let key = gateway.key().text;
+    let (upstream, gateway, key) = Gateway::with_secret(PLENTY);
     let schemes = [&b"\x03ftp"[..], &[0x83, 0x95, 0x35, 0xff], b"\x05https"];
     for host in [":authority", "host"] {
         for first in [0x06, 0x07, 0x16, 0x46, 0x47] {
@@ -251,10 +239,8 @@ fn scheme_other_than_http_and_https_is_refused_in_every_representation() {
 
 #[test]
 fn pseudo_field_in_trailers_is_refused() {
-    let upstream = Upstream::start();
     let routes = "routes:\n  - { name: all, path: /**, trailers: true }\n";
-    let gateway = Gateway::with(&[upstream.address], &format!("{PLENTY}{routes}"));
-    let key = gateway.key().text;
+    let (upstream, gateway, key) = Gateway::with_secret(&format!("{PLENTY}{routes}"));
     let begun = [frames::head(1, "POST", "/", &key, &[], false), frames::frame(frames::DATA, 0, 1, b"body")].concat();
     let trailers = |fields: &[u8]| frames::frame(frames::HEADERS, frames::END_HEADERS | frames::END_STREAM, 1, fields);
     let own = frames::field("x-checksum", "1");

@@ -22,8 +22,7 @@ fn all_are_parked(gateway: &Gateway, count: u32) {
 #[test]
 fn parked_connection_answers_the_next_request() {
     let upstream = echo();
-    let gateway = Gateway::with(&[upstream.address], &[ALPN, PLENTY].concat());
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[upstream.address], &[ALPN, PLENTY].concat()).and_secret();
     let mut client = Client::connect(gateway.address);
     // Parked before its first byte, too.
     all_are_parked(&gateway, 1);
@@ -49,8 +48,7 @@ fn head_and_body_that_wake_a_connection_piece_by_piece_arrive_whole() {
         stream.write_all(format!("HTTP/1.1 200 OK\r\ncontent-length: {}\r\n\r\n", body.len()).as_bytes()).ok();
         stream.write_all(body).ok();
     });
-    let gateway = Gateway::with(&[upstream.address], &[ALPN, PLENTY].concat());
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[upstream.address], &[ALPN, PLENTY].concat()).and_secret();
     let mut client = Client::connect(gateway.address);
     all_are_parked(&gateway, 1);
     let request = head("POST", "/", &key, &[], 4) + "body";
@@ -64,9 +62,7 @@ fn head_and_body_that_wake_a_connection_piece_by_piece_arrive_whole() {
 
 #[test]
 fn slow_head_on_a_parked_connection_is_answered_with_408() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], "timeouts: { head: 300ms, first_byte: 1h, keep_alive: 1h }");
-    let key = gateway.key().text;
+    let (_upstream, gateway, key) = Gateway::with_secret("timeouts: { head: 300ms, first_byte: 1h, keep_alive: 1h }");
     let mut client = Client::connect(gateway.address);
     assert_eq!(client.get("/", &key).status, 200);
     all_are_parked(&gateway, 1);
@@ -79,9 +75,7 @@ fn slow_head_on_a_parked_connection_is_answered_with_408() {
 
 #[test]
 fn parked_connection_is_closed_at_the_idle_timeout() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], "timeouts: { keep_alive: 2s, first_byte: 1h, head: 1h }");
-    let key = gateway.key().text;
+    let (_upstream, gateway, key) = Gateway::with_secret("timeouts: { keep_alive: 2s, first_byte: 1h, head: 1h }");
     let mut client = Client::connect(gateway.address);
     let began = Instant::now();
     for _ in 0..2 {
@@ -97,9 +91,7 @@ fn parked_connection_is_closed_at_the_idle_timeout() {
 
 #[test]
 fn parked_connection_whose_client_is_gone_is_closed() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], &[ALPN, PLENTY].concat());
-    let key = gateway.key().text;
+    let (_upstream, gateway, key) = Gateway::with_secret(&[ALPN, PLENTY].concat());
     let mut half_closed = Client::connect(gateway.address);
     let reset = TcpStream::connect(gateway.address).unwrap();
     assert_eq!(half_closed.get("/", &key).status, 200);
@@ -114,9 +106,7 @@ fn parked_connection_whose_client_is_gone_is_closed() {
 #[test]
 fn requests_at_the_moment_of_parking_are_answered() {
     const CLIENTS: u32 = 100;
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], MANY);
-    let key = gateway.key().text;
+    let (_upstream, gateway, key) = Gateway::with_secret(MANY);
     let mut clients: Vec<Client> = (0..CLIENTS).map(|_| Client::connect(gateway.address)).collect();
     let began: Vec<Instant> = clients
         .iter_mut()
@@ -141,9 +131,7 @@ fn requests_at_the_moment_of_parking_are_answered() {
 #[test]
 fn connections_beyond_those_kept_warm_are_parked_at_once_and_served() {
     const CLIENTS: u32 = 400;
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], MANY);
-    let key = gateway.key().text;
+    let (_upstream, gateway, key) = Gateway::with_secret(MANY);
     let mut clients: Vec<Client> = (0..CLIENTS).map(|_| Client::connect(gateway.address)).collect();
     let request = head("GET", "/", &key, &[], 0);
     // Each sends its next request while its connection, which is one of many, is about to be parked.

@@ -9,8 +9,7 @@ use super::{PLENTY, all_is_given_back, echo};
 #[test]
 fn requests_in_one_write_are_answered_in_order() {
     let upstream = echo();
-    let gateway = Gateway::with(&[upstream.address], PLENTY);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[upstream.address], PLENTY).and_secret();
     let mut client = Client::connect(gateway.address);
     let requests: String = (0..50).map(|number| head("GET", &format!("/{number}"), &key, &[], 0)).collect();
     client.send(requests);
@@ -25,8 +24,7 @@ fn requests_in_one_write_are_answered_in_order() {
 #[test]
 fn each_head_in_one_write_is_cleaned_of_its_own_fields() {
     let upstream = echo();
-    let gateway = Gateway::with(&[upstream.address], PLENTY);
-    let key = gateway.key();
+    let (gateway, key) = Gateway::with(&[upstream.address], PLENTY).and_key();
     // Heads that have something to remove stand before and behind heads that have nothing.
     let forged: [&[(&str, &str)]; 6] = [
         &[("X-USER-ID", "forged")],
@@ -76,8 +74,7 @@ fn answered(mut client: Client, how: &str) {
 #[test]
 fn malformed_request_is_refused_after_the_responses_before_it_however_the_bytes_are_split() {
     let upstream = echo();
-    let gateway = Gateway::with(&[upstream.address], PLENTY);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[upstream.address], PLENTY).and_secret();
     let bytes = sequence(&key);
     for split in 0..=bytes.len() {
         let mut client = Client::connect(gateway.address);
@@ -102,8 +99,7 @@ fn malformed_request_is_refused_after_the_responses_before_it_however_the_bytes_
 #[test]
 fn requests_behind_connection_close_are_not_served() {
     let upstream = echo();
-    let gateway = Gateway::with(&[upstream.address], PLENTY);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[upstream.address], PLENTY).and_secret();
     let mut client = Client::connect(gateway.address);
     let last = head("GET", "/1", &key, &[("Connection", "close")], 0);
     client.send(format!("{last}{}", head("GET", "/2", &key, &[], 0)));
@@ -116,8 +112,7 @@ fn requests_behind_connection_close_are_not_served() {
 #[test]
 fn client_that_vanishes_behind_a_pipelined_request_leaves_nothing_in_flight() {
     let upstream = echo();
-    let gateway = Gateway::with(&[upstream.address], PLENTY);
-    let key = gateway.key();
+    let (gateway, key) = Gateway::with(&[upstream.address], PLENTY).and_key();
     for length in [1, 20, 100] {
         let mut client = Client::connect(gateway.address);
         let second = head("GET", "/2", &key.text, &[], 0);
@@ -170,8 +165,7 @@ fn request_behind_another_is_served_after_a_slow_response() {
         });
         (gate, upstream)
     };
-    let gateway = Gateway::with(&[upstream.address], PLENTY);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[upstream.address], PLENTY).and_secret();
     // More than is read ahead, in one write and in pieces, before the first response and during it.
     let behind = head("GET", "/fast", &key, &[], 0).repeat(100);
     for pieces in [1, 7] {

@@ -36,8 +36,7 @@ fn headers() -> Vec<(Vec<u8>, &'static str)> {
 fn client_is_the_one_that_a_trusted_peer_names() {
     let upstream = Upstream::start();
     for http2 in ["alpn", "prior_knowledge"] {
-        let gateway = start(&upstream, http2, "127.0.0.1");
-        let key = gateway.key().text;
+        let (gateway, key) = start(&upstream, http2, "127.0.0.1").and_secret();
         let mut expected = Vec::new();
         for (header, client) in headers() {
             let request = head("GET", "/", &key, &[("X-Forwarded-For", "203.0.113.9")], 0);
@@ -67,8 +66,7 @@ fn client_is_the_one_that_a_trusted_peer_names() {
 fn proxy_header_of_an_untrusted_peer_is_malformed_http() {
     let upstream = Upstream::start();
     for (http2, from) in [("alpn", "192.0.2.0/24"), ("prior_knowledge", "192.0.2.0/24"), ("alpn", "")] {
-        let gateway = start(&upstream, http2, from);
-        let key = gateway.key().text;
+        let (gateway, key) = start(&upstream, http2, from).and_secret();
         for (header, _) in headers() {
             let mut client = Client::connect(gateway.address);
             let response = client.send([&header, head("GET", "/", &key, &[], 0).as_bytes()].concat()).response();
@@ -84,8 +82,7 @@ fn proxy_header_of_an_untrusted_peer_is_malformed_http() {
 #[test]
 fn trusted_peer_without_a_proxy_header_is_closed_without_a_response() {
     let upstream = Upstream::start();
-    let gateway = start(&upstream, "prior_knowledge", "127.0.0.1");
-    let key = gateway.key().text;
+    let (gateway, key) = start(&upstream, "prior_knowledge", "127.0.0.1").and_secret();
     let request = head("GET", "/", &key, &[], 0);
     let wrong = [
         b"".to_vec(),
@@ -117,8 +114,7 @@ fn trusted_peer_without_a_proxy_header_is_closed_without_a_response() {
 #[test]
 fn second_proxy_header_is_malformed_http() {
     let upstream = Upstream::start();
-    let gateway = start(&upstream, "alpn", "127.0.0.1");
-    let key = gateway.key().text;
+    let (gateway, key) = start(&upstream, "alpn", "127.0.0.1").and_secret();
     let header = "PROXY TCP4 192.0.2.1 198.51.100.1 4711 443\r\n";
     for second in ["PROXY TCP4 192.0.2.2 198.51.100.1 4711 443\r\n", "\r\n\r\n\0\r\nQUIT\n\u{20}\0\0\0"] {
         let mut client = Client::connect(gateway.address);
@@ -133,8 +129,7 @@ fn clients_behind_a_proxy_have_limits_of_their_own() {
     let upstream = Upstream::start();
     let blocks = "\nlisten: [{ address: 127.0.0.1:0, proxy_protocol: [127.0.0.0/8] }]\nhttp: { \
                   max_connections_per_address: 2 }\n";
-    let gateway = Gateway::with(&[upstream.address], blocks);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[upstream.address], blocks).and_secret();
     let connect = |client: &str| {
         let mut connection = Client::connect(gateway.address);
         connection.send(format!("PROXY TCP4 {client} 198.51.100.1 1 2\r\n{}", head("GET", "/", &key, &[], 0)));
@@ -154,8 +149,7 @@ fn clients_behind_a_proxy_have_limits_of_their_own() {
 fn http2_is_accepted_behind_a_proxy_header() {
     use super::frames;
     let upstream = Upstream::start();
-    let gateway = start(&upstream, "prior_knowledge", "127.0.0.1");
-    let key = gateway.key().text;
+    let (gateway, key) = start(&upstream, "prior_knowledge", "127.0.0.1").and_secret();
     let mut raw = frames::Raw { stream: std::net::TcpStream::connect(gateway.address).unwrap() };
     let settings = frames::frame(frames::SETTINGS, 0, 0, &[]);
     let header = b"PROXY TCP4 192.0.2.1 198.51.100.1 4711 443\r\n";

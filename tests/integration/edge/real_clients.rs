@@ -22,9 +22,7 @@ fn curl(arguments: &[&str]) -> String {
 
 #[test]
 fn characters_that_browsers_send_in_a_query_arrive_as_they_are() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], PLENTY);
-    let key = gateway.key().text;
+    let (upstream, gateway, key) = Gateway::with_secret(PLENTY);
     for target in ["/a?sql=select+`x`", "/a?q=`|^{}[]\\'", "/a|b^c{d}?`"] {
         let mut client = Client::connect(gateway.address);
         assert_eq!(client.get(target, &key).status, 200, "{target}");
@@ -57,9 +55,7 @@ fn fetch_of_node_is_served_and_sees_its_refusal() {
 
 #[test]
 fn refusal_names_the_byte_of_the_target() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], PLENTY);
-    let key = gateway.key().text;
+    let (upstream, gateway, key) = Gateway::with_secret(PLENTY);
     for (target, named) in [
         ("/a?ids=[\"x\"]", "Byte 9 of the target is `\"`: percent-encode it as %22."),
         ("/a?x=<b>", "Byte 6 of the target is `<`: percent-encode it as %3C."),
@@ -158,9 +154,7 @@ fn refusal_of_an_upload_over_http2_reaches_curl() {
 
 #[test]
 fn get_whose_stream_ends_with_an_empty_frame_has_no_body() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], PLENTY);
-    let key = gateway.key().text;
+    let (upstream, gateway, key) = Gateway::with_secret(PLENTY);
     for body in [&b""[..], b"abc"] {
         let mut raw = Raw::connect(gateway.address);
         raw.send(frames::head(1, "GET", "/get", &key, &[], false));
@@ -174,9 +168,7 @@ fn get_whose_stream_ends_with_an_empty_frame_has_no_body() {
 
 #[test]
 fn upload_that_waits_for_a_100_over_http2_arrives() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], PLENTY);
-    let key = gateway.key().text;
+    let (upstream, gateway, key) = Gateway::with_secret(PLENTY);
     let url = format!("http://{}/x", gateway.address);
     let said = curl(&[
         "--http2-prior-knowledge",
@@ -207,8 +199,7 @@ fn upstream_gets_the_host_that_its_setting_names() {
         (", host: \"inner.example.com:81\"", "inner.example.com:81"),
     ] {
         let blocks = format!("upstream: {{ endpoints: [\"http://{endpoint}\"]{setting} }}\n");
-        let gateway = Gateway::with(&[], &blocks);
-        let key = gateway.key().text;
+        let (gateway, key) = Gateway::with(&[], &blocks).and_secret();
         let mut client = Client::connect(gateway.address);
         client.send(format!("GET / HTTP/1.1\r\nHost: api.example.com\r\nAuthorization: Bearer {key}\r\n\r\n"));
         assert_eq!(client.response().status, 200, "{setting}");
@@ -245,9 +236,7 @@ routes:
 
 #[test]
 fn encoded_slashes_and_empty_segments_pass_where_the_route_says_so() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], &format!("{PLENTY}{LENIENT}"));
-    let key = gateway.key().text;
+    let (upstream, gateway, key) = Gateway::with_secret(&format!("{PLENTY}{LENIENT}"));
     for target in [
         "/api/v4/projects/group%2Fproject",
         "/api/v4/projects/group%2fsub%2Fproject?a=//",

@@ -50,9 +50,7 @@ fn silent_proxy_is_closed_without_a_response() {
 
 #[test]
 fn head_that_does_not_end_is_answered_with_408() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], "timeouts: { head: 300ms, first_byte: 1h, keep_alive: 1h }");
-    let key = gateway.key();
+    let (upstream, gateway, key) = Gateway::with_key("timeouts: { head: 300ms, first_byte: 1h, keep_alive: 1h }");
     let whole = head("GET", "/", &key.text, &[], 0);
     for sent in ["G", "\r\n", "GET / HTTP/1.1\r\nHost: h\r\n", &whole[..whole.len() - 1]] {
         let answer = String::from_utf8(silent_after(&gateway, sent, "head")).unwrap();
@@ -91,9 +89,7 @@ fn head_that_trickles_gets_no_more_time() {
 
 #[test]
 fn body_that_stops_is_answered_with_408_and_gives_its_slot_back() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], "timeouts: { body_idle: 300ms }");
-    let key = gateway.key();
+    let (_upstream, gateway, key) = Gateway::with_key("timeouts: { body_idle: 300ms }");
     for (name, value, some) in [("Content-Length", "100", "some"), ("Transfer-Encoding", "chunked", "4\r\nsome\r\n")] {
         let sent = format!("{}{some}", head("POST", "/", &key.text, &[(name, value)], 0));
         let answer = String::from_utf8(silent_after(&gateway, &sent, "body_idle")).unwrap();
@@ -111,9 +107,7 @@ fn body_that_stops_is_answered_with_408_and_gives_its_slot_back() {
 
 #[test]
 fn body_that_trickles_below_the_rate_is_answered_with_408() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], "http: { min_body_rate: 1KiB }");
-    let key = gateway.key();
+    let (_upstream, gateway, key) = Gateway::with_key("http: { min_body_rate: 1KiB }");
     let mut client = Client::connect(gateway.address);
     client.send(head("POST", "/", &key.text, &[], 1 << 20));
     let began = Instant::now();
@@ -132,9 +126,7 @@ fn body_that_trickles_below_the_rate_is_answered_with_408() {
 
 #[test]
 fn body_that_is_large_and_steady_is_accepted() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], "timeouts: { body_idle: 500ms }\nhttp: { min_body_rate: 1MiB }");
-    let key = gateway.key();
+    let (_upstream, gateway, key) = Gateway::with_key("timeouts: { body_idle: 500ms }\nhttp: { min_body_rate: 1MiB }");
     let mut client = Client::connect(gateway.address);
     client.send(head("POST", "/", &key.text, &[], 20));
     for _ in 0..20 {
@@ -147,8 +139,7 @@ fn body_that_is_large_and_steady_is_accepted() {
 #[test]
 fn response_that_the_client_does_not_take_is_dropped() {
     let upstream = endless();
-    let gateway = Gateway::with(&[upstream.address], "timeouts: { write_idle: 400ms }");
-    let key = gateway.key();
+    let (gateway, key) = Gateway::with(&[upstream.address], "timeouts: { write_idle: 400ms }").and_key();
     let mut client = Client::connect(gateway.address);
     client.send(head("GET", "/endless", &key.text, &[], 0));
     assert_eq!(client.head().unwrap().0, 200);
@@ -163,8 +154,7 @@ fn response_that_the_client_does_not_take_is_dropped() {
 #[test]
 fn response_that_is_taken_slowly_is_not_dropped() {
     let upstream = endless();
-    let gateway = Gateway::with(&[upstream.address], "timeouts: { write_idle: 400ms }");
-    let key = gateway.key();
+    let (gateway, key) = Gateway::with(&[upstream.address], "timeouts: { write_idle: 400ms }").and_key();
     let mut client = Client::connect(gateway.address);
     client.send(head("GET", "/endless", &key.text, &[], 0));
     assert_eq!(client.head().unwrap().0, 200);
@@ -216,8 +206,7 @@ fn stream_whose_window_is_never_opened_is_reset_and_others_are_served() {
 #[test]
 fn http2_connection_that_takes_nothing_is_dropped() {
     let upstream = endless();
-    let gateway = Gateway::with(&[upstream.address], "timeouts: { write_idle: 400ms }");
-    let key = gateway.key();
+    let (gateway, key) = Gateway::with(&[upstream.address], "timeouts: { write_idle: 400ms }").and_key();
     let mut raw = Raw::connect_with(gateway.address, &[(frames::INITIAL_WINDOW_SIZE, 1 << 30)]);
     raw.open_window(0, 1 << 30);
     raw.send(frames::request(1, "GET", "/endless", &key.text));
@@ -229,9 +218,7 @@ fn http2_connection_that_takes_nothing_is_dropped() {
 
 #[test]
 fn idle_connection_is_closed_without_a_response() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], "timeouts: { keep_alive: 1s, head: 1h, first_byte: 1h }");
-    let key = gateway.key();
+    let (_upstream, gateway, key) = Gateway::with_key("timeouts: { keep_alive: 1s, head: 1h, first_byte: 1h }");
     let mut client = Client::connect(gateway.address);
     for _ in 0..3 {
         assert_eq!(client.get("/", &key.text).status, 200);
@@ -244,9 +231,7 @@ fn idle_connection_is_closed_without_a_response() {
 
 #[test]
 fn http2_head_that_does_not_end_ends_the_connection() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], "timeouts: { head: 300ms }");
-    let key = gateway.key().text;
+    let (upstream, gateway, key) = Gateway::with_secret("timeouts: { head: 300ms }");
     let whole = frames::request(1, "GET", "/", &key);
     let mut begun = whole.clone();
     begun[4] = frames::END_STREAM;
@@ -270,9 +255,7 @@ fn http2_head_that_does_not_end_ends_the_connection() {
 
 #[test]
 fn http2_body_that_stops_is_answered_with_408() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::with(&[upstream.address], "timeouts: { body_idle: 300ms }");
-    let key = gateway.key();
+    let (_upstream, gateway, key) = Gateway::with_key("timeouts: { body_idle: 300ms }");
     let mut raw = Raw::connect(gateway.address);
     raw.send(frames::head(1, "POST", "/", &key.text, &[], false));
     raw.send(frames::frame(frames::DATA, 0, 1, b"some"));

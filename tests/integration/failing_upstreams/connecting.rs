@@ -89,8 +89,7 @@ fn probe_has_the_time_out_of_connecting() {
     });
     let good = responding(200, Duration::ZERO);
     let block = format!("upstream: {{ endpoints: ['https://{address}', 'http://{}'] }}\n", good.address);
-    let gateway = Gateway::with(&[], &format!("{block}timeouts: {{ connect: 200ms }}\n"));
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[], &format!("{block}timeouts: {{ connect: 200ms }}\n")).and_secret();
     let mut client = Client::connect(gateway.address);
     eventually("a request finds it out", || {
         assert_eq!(client.get("/", &key).status, 200);

@@ -88,8 +88,7 @@ fn resets_after_the_head_eject_an_endpoint() {
         stream.shutdown(std::net::Shutdown::Both).ok();
     });
     let good = responding(200, Duration::ZERO);
-    let gateway = gateway(&[&resetting, &good], "");
-    let key = gateway.key().text;
+    let (gateway, key) = gateway(&[&resetting, &good], "").and_secret();
     let up = labelled("endpoint_up", resetting.address);
     eventually("it is ejected", || {
         traffic_of(gateway.address, &key, 2, 10);

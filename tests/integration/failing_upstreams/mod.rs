@@ -68,8 +68,7 @@ fn ejections_are_counted_by_upstream_and_reason_from_the_start() {
 #[test]
 fn fast_failing_endpoint_gets_almost_nothing() {
     let (failing, good) = (responding(500, Duration::ZERO), responding(200, Duration::from_millis(20)));
-    let gateway = gateway(&[&failing, &good], "");
-    let key = gateway.key().text;
+    let (gateway, key) = gateway(&[&failing, &good], "").and_secret();
     traffic(gateway.address, &key, 8, |answers| answers.last().is_some_and(|last| last.at > Duration::from_secs(1)));
     let later = traffic_of(gateway.address, &key, 8, 100);
     let part = part_of(&later, 200);
@@ -81,8 +80,7 @@ fn fast_failing_endpoint_gets_almost_nothing() {
 fn endpoint_with_some_errors_gets_a_small_share() {
     let some = responding_by(|number| if number % 10 < 3 { 500 } else { 200 }, Duration::from_millis(5));
     let good = [responding(200, Duration::from_millis(5)), responding(200, Duration::from_millis(5))];
-    let gateway = gateway(&[&some, &good[0], &good[1]], "");
-    let key = gateway.key().text;
+    let (gateway, key) = gateway(&[&some, &good[0], &good[1]], "").and_secret();
     traffic_of(gateway.address, &key, 8, 100);
     let before = some.count();
     traffic_of(gateway.address, &key, 8, 200);
@@ -94,8 +92,7 @@ fn endpoint_with_some_errors_gets_a_small_share() {
 fn refusing_endpoint_costs_no_request_and_returns_when_it_listens() {
     let refusing = free_address();
     let good = responding(200, Duration::ZERO);
-    let gateway = Gateway::with(&[refusing, good.address], PLENTY);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[refusing, good.address], PLENTY).and_secret();
     let answers = traffic_of(gateway.address, &key, 4, 50);
     assert_eq!(part_of(&answers, 200), 1.0);
     let up = labelled("endpoint_up", refusing);
@@ -113,8 +110,7 @@ fn all_endpoints_fail_and_requests_still_go() {
         responding_by(move |_| if is_broken.load(Ordering::Relaxed) { 500 } else { 200 }, Duration::ZERO)
     };
     let upstreams = [start(), start(), start(), start()];
-    let gateway = gateway(&upstreams.each_ref(), "");
-    let key = gateway.key().text;
+    let (gateway, key) = gateway(&upstreams.each_ref(), "").and_secret();
     let mut client = Client::connect(gateway.address);
     eventually("the upstream is in panic", || {
         assert_eq!(client.get("/", &key).status, 500, "requests still go");
@@ -157,8 +153,7 @@ fn ejected_endpoint_returns_and_takes_its_share() {
 #[test]
 fn client_that_breaks_off_its_uploads_ejects_no_endpoint() {
     let upstreams = [responding(200, Duration::ZERO), responding(200, Duration::ZERO)];
-    let gateway = gateway(&upstreams.each_ref(), "workers: 1\n");
-    let key = gateway.key();
+    let (gateway, key) = gateway(&upstreams.each_ref(), "workers: 1\n").and_key();
     for _ in 0..40 {
         let mut client = Client::connect(gateway.address);
         client.send(head("POST", "/", &key.text, &[], 1000)).send(b"some");

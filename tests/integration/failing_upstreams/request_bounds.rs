@@ -48,8 +48,7 @@ fn held() -> (Upstream, std::sync::mpsc::Sender<()>) {
 fn requests_in_flight_are_bounded_over_all_workers() {
     let (upstream, release) = held();
     let block = format!("upstream: {{ endpoints: [\"http://{}\"], limits: {{ requests: 3 }} }}\n", upstream.address);
-    let gateway = Gateway::with(&[], &format!("{PLENTY}workers: 3\n{block}"));
-    let key = gateway.key();
+    let (gateway, key) = Gateway::with(&[], &format!("{PLENTY}workers: 3\n{block}")).and_key();
     let mut held: Vec<Client> = (0..3)
         .map(|number| {
             let mut client = Client::connect(gateway.address);
@@ -91,8 +90,7 @@ fn requests_in_flight_are_bounded_over_all_workers() {
 fn bound_of_requests_changes_by_a_reload() {
     let (upstream, release) = held();
     let block = format!("upstream: {{ endpoints: [\"http://{}\"], limits: {{ requests: 1 }} }}\n", upstream.address);
-    let gateway = Gateway::with(&[], &format!("{PLENTY}{block}"));
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[], &format!("{PLENTY}{block}")).and_secret();
     let mut first = Client::connect(gateway.address);
     first.send(head("GET", "/", &key, &[], 0));
     eventually("the request is at the upstream", || upstream.count() == 1);

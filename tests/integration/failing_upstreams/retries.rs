@@ -188,8 +188,7 @@ fn failure_after_a_byte_of_the_response_is_answered() {
             stream.shutdown(Shutdown::Both).ok();
         });
         let good = good();
-        let gateway = gateway(&[&failing, &good], ALL, "");
-        let key = gateway.key().text;
+        let (gateway, key) = gateway(&[&failing, &good], ALL, "").and_secret();
         let failed = (0..REQUESTS).filter(|_| {
             let mut client = Client::connect(gateway.address);
             client.send(head("GET", "/", &key, &[], 0));
@@ -228,8 +227,7 @@ fn small_bodies_are_sent_again_whole() {
             let good = good();
             let routes =
                 "routes:\n  - { name: again, path: /again/**, idempotent: true }\n  - { name: all, path: /** }\n";
-            let gateway = gateway(&[failing, &good], "budget: 100, max_body: 100KiB", routes);
-            let key = gateway.key().text;
+            let (gateway, key) = gateway(&[failing, &good], "budget: 100, max_body: 100KiB", routes).and_secret();
             let mut client = Client::connect(gateway.address);
             // As many bytes as are kept.
             let body: Vec<u8> = (0..100 * 1024_u32).map(|number| (number % 251) as u8).collect();
@@ -326,8 +324,7 @@ fn body_that_is_too_large_to_keep_has_no_retry() {
 fn retries_of_all_workers_stay_within_the_budget() {
     let failing = [breaking(), breaking(), breaking()];
     let addresses = failing.each_ref().map(|upstream| upstream.address);
-    let gateway = Gateway::with(&addresses, &format!("{PLENTY}workers: 4\n"));
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&addresses, &format!("{PLENTY}workers: 4\n")).and_secret();
     let answers = traffic_of(gateway.address, &key, 8, 250);
     assert_eq!(part_of(&answers, 502), 1.0);
     let seen = failing.iter().map(Upstream::count).sum::<usize>();

@@ -166,8 +166,7 @@ fn refused_request_is_not_sent_again_without_a_budget() {
 fn slow_endpoint_is_given_up_neither_for_a_large_body_nor_for_a_stream() {
     let slow = [Server::start(Behaviour::Slow), Server::start(Behaviour::Slow)];
     let settings = "budget: 100, per_try_timeout: 50ms, max_body: 1KiB";
-    let gateway = gateway(&slow.each_ref().map(|server| server.address), settings);
-    let key = gateway.key().text;
+    let (gateway, key) = gateway(&slow.each_ref().map(|server| server.address), settings).and_secret();
     let mut client = Client::connect(gateway.address);
     client.send(head("PUT", "/", &key, &[("Transfer-Encoding", "chunked")], 0));
     client.send("400\r\n").send([b'x'; 1024]).send("\r\n1\r\nx\r\n0\r\n\r\n");
@@ -196,8 +195,7 @@ fn request_that_every_endpoint_refuses_was_not_executed() {
 #[test]
 fn request_that_may_have_been_executed_is_told_so_when_its_retry_is_refused() {
     let servers = [Server::start(Behaviour::Resets), Server::start(Behaviour::Refuses)];
-    let gateway = gateway(&servers.each_ref().map(|server| server.address), "");
-    let key = gateway.key().text;
+    let (gateway, key) = gateway(&servers.each_ref().map(|server| server.address), "").and_secret();
     let mut client = Client::connect(gateway.address);
     for _ in 0..2 {
         let response = client.get("/", &key);
@@ -293,8 +291,7 @@ fn stream_within_a_go_away_is_not_sent_again_unless_it_is_repeatable() {
         1 | 2 => (go_away(stream), false),
         _ => (ok(stream), true),
     });
-    let gateway = gateway(&[address], "budget: 100");
-    let key = gateway.key().text;
+    let (gateway, key) = gateway(&[address], "budget: 100").and_secret();
     let mut client = Client::connect(gateway.address);
     assert_eq!(client.get("/", &key).status, 200);
     let response = client.request("POST", "/", &key, &[], b"");

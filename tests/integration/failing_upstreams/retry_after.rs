@@ -29,8 +29,7 @@ fn pause_that_one_client_causes_sends_no_request_to_an_ejected_endpoint() {
     let addresses: Vec<_> = healthy.iter().map(|upstream| upstream.address).chain([failing.address]).collect();
     let outlier = "balance: { policy: round_robin }, outlier: { ejection: 1h, max_ejection: 1h }";
     let upstream = format!("{}, {outlier}, retries: {{ {ALL} }}", endpoints(&addresses));
-    let gateway = Gateway::with(&[], &format!("{PLENTY}workers: 1\nupstream: {{ {upstream} }}\n"));
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[], &format!("{PLENTY}workers: 1\nupstream: {{ {upstream} }}\n")).and_secret();
     let mut client = Client::connect(gateway.address);
     eventually("the failing endpoint is ejected", || {
         client.get("/", &key);
@@ -81,8 +80,7 @@ fn endpoint_that_asks_for_a_pause_gets_no_retry() {
         0 | 1 => drop(stream.write_all(b"HTTP/1.1 503 x\r\nretry-after: 30\r\ncontent-length: 0\r\n\r\n")),
         _ => drop(stream.shutdown(Shutdown::Both)),
     });
-    let gateway = gateway(&[&busy], ALL, "");
-    let key = gateway.key().text;
+    let (gateway, key) = gateway(&[&busy], ALL, "").and_secret();
     let mut client = Client::connect(gateway.address);
     assert_eq!([(); 2].map(|()| client.get("/", &key).status), [503; 2]);
     // The connection is stale: without the pause the request would be sent again, to the same endpoint.
@@ -122,8 +120,7 @@ fn endpoint_that_asks_for_a_pause_is_avoided() {
 #[test]
 fn endpoint_has_requests_again_after_its_pause() {
     let (busy, good) = (busy_twice(|| "1".to_owned()), good());
-    let gateway = gateway(&[&busy, &good], ALL, "");
-    let key = gateway.key().text;
+    let (gateway, key) = gateway(&[&busy, &good], ALL, "").and_secret();
     let mut client = Client::connect(gateway.address);
     eventually("the pause is over", || {
         assert_eq!(client.get("/", &key).status, 200);
@@ -142,8 +139,7 @@ fn request_without_another_endpoint_sees_the_503_with_its_time() {
     let both = [busy(), busy()];
     // Of two, the second request pauses one: then none is sent again, and each still goes to the other one.
     for (upstreams, tries) in [(vec![&alone], REQUESTS), (both.iter().collect(), REQUESTS + 2)] {
-        let gateway = gateway(&upstreams, ALL, "");
-        let key = gateway.key().text;
+        let (gateway, key) = gateway(&upstreams, ALL, "").and_secret();
         let mut client = Client::connect(gateway.address);
         for _ in 0..REQUESTS {
             let response = client.get("/", &key);

@@ -115,8 +115,7 @@ fn retries_follow_method_and_failure_in_every_combination() {
     let mut cases = 0;
     for failure in FAILURES {
         let (failing, good) = (Upstream::answering(failure.answer), good());
-        let gateway = gateway(&[&failing, &good], ALL, ROUTES);
-        let key = gateway.key().text;
+        let (gateway, key) = gateway(&[&failing, &good], ALL, ROUTES).and_secret();
         for kind in KINDS {
             for body in [&b""[..], b"body"] {
                 check(&gateway, &key, kind, body, failure, (&failing, &good));

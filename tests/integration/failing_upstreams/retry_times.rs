@@ -77,8 +77,7 @@ fn try_that_has_the_whole_time_is_the_last() {
 fn try_that_goes_on_has_the_rest_of_the_time() {
     let silent = [(); 2].map(|()| Upstream::answering(|_, _| {}));
     let blocks = "timeouts: { response: 500ms, exchange: 4s }\n";
-    let gateway = gateway(&silent.each_ref(), "budget: 1, per_try_timeout: 100ms", blocks);
-    let key = gateway.key().text;
+    let (gateway, key) = gateway(&silent.each_ref(), "budget: 1, per_try_timeout: 100ms", blocks).and_secret();
     let requests: Vec<Client> = (0..12)
         .map(|_| {
             let mut client = Client::connect(gateway.address);

@@ -28,8 +28,7 @@ fn connection_with_leftover_bytes_is_not_reused() {
         "HTTP/1.0 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nok".to_owned(),
     ] {
         let upstream = scripted(answers(&[&first]));
-        let gateway = Gateway::start(&upstream);
-        let key = gateway.key().text;
+        let (gateway, key) = Gateway::start(&upstream).and_secret();
         let mut client = Client::connect(gateway.address);
         for number in 1..=3 {
             assert_eq!(client.get("/0", &key).body, b"ok", "{first}");
@@ -49,8 +48,7 @@ fn late_bytes_are_not_the_next_response() {
         stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 6\r\n\r\nforged").ok();
         late_sent.lock().unwrap().send(()).ok();
     });
-    let gateway = Gateway::with(&[upstream.address], PLENTY);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[upstream.address], PLENTY).and_secret();
     let mut client = Client::connect(gateway.address);
     for number in 1..=200 {
         assert_eq!(client.get("/", &key).body, b"ok");
@@ -91,8 +89,7 @@ fn early_response_is_whole_and_ends_the_upload() {
         "HTTP/1.1 403 Forbidden\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nno\r\n0\r\n\r\n",
     ] {
         let (address, is_closed) = early_upstream(answer);
-        let gateway = Gateway::with(&[address], "");
-        let key = gateway.key().text;
+        let (gateway, key) = Gateway::with(&[address], "").and_secret();
         let mut client = Client::connect(gateway.address);
         client.send(head("POST", "/", &key, &[], 1 << 20)).send("some");
         let response = client.response();
@@ -110,8 +107,7 @@ fn early_response_is_whole_and_ends_the_upload() {
 fn early_response_ends_the_upload_over_http2() {
     let (address, is_closed) = early_upstream("HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno");
     // No minimum rate: the upload must not end because the client is slow.
-    let gateway = Gateway::with(&[address], "http: { min_body_rate: 0 }");
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[address], "http: { min_body_rate: 0 }").and_secret();
     let first = stream::iter([Ok::<_, Infallible>(Frame::data(Bytes::from_static(b"some")))]);
     let body = StreamBody::new(first.chain(stream::pending()));
     let request =
@@ -128,9 +124,7 @@ fn early_response_ends_the_upload_over_http2() {
 
 #[test]
 fn connection_is_kept_after_a_whole_upload() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key().text;
+    let (upstream, gateway, key) = Gateway::with_secret("");
     let mut client = Client::connect(gateway.address);
     for _ in 0..5 {
         let sized = client.request("POST", "/", &key, &[], &vec![b'x'; 100_000]);
@@ -162,8 +156,7 @@ fn closing_upstream(last_words: &'static [u8]) -> Upstream {
 /// number of requests that the upstream saw.
 fn send_on_dying_connection(method: &str, body: &[u8], last_words: &'static [u8]) -> (u16, f64, usize) {
     let upstream = closing_upstream(last_words);
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::start(&upstream).and_secret();
     let mut client = Client::connect(gateway.address);
     assert_eq!(client.get("/first", &key).body, b"ok");
     let response = client.request(method, "/second", &key, &[], body);
@@ -190,8 +183,7 @@ fn retry_is_for_idempotent_requests() {
 #[test]
 fn request_that_is_sent_again_is_the_same() {
     let upstream = closing_upstream(b"");
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::start(&upstream).and_secret();
     let mut client = Client::connect(gateway.address);
     assert_eq!(client.get("/first", &key).status, 200);
     let long = "x".repeat(20_000);
@@ -209,8 +201,7 @@ fn request_that_is_sent_again_is_the_same() {
 #[test]
 fn retry_happens_once_and_never_after_a_new_connection() {
     let upstream = closing_upstream(b"");
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::start(&upstream).and_secret();
     let mut client = Client::connect(gateway.address);
     assert_eq!(client.get("/fresh", &key).status, 502, "on a new connection");
     assert_eq!((upstream.count(), gateway.metric("keygate_upstream_retries_total{upstream=\"default\"}")), (1, 0.0));

@@ -317,8 +317,7 @@ fn request_that_was_answered_by_an_interim_response_is_not_sent_again() {
                 stream.shutdown(std::net::Shutdown::Both).ok();
             }
         });
-        let gateway = gateway(&[hostile.address, good.address], "");
-        let key = gateway.key().text;
+        let (gateway, key) = gateway(&[hostile.address, good.address], "").and_secret();
         let mut client = Client::connect(gateway.address);
         let statuses = [(); 4].map(|()| client.request(method, "/", &key, &[], b"").status);
         let refused = statuses.iter().filter(|status| **status == 502).count();

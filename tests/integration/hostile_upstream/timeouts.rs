@@ -15,8 +15,7 @@ fn timeouts(gateway: &Gateway, kind: &str) -> f64 {
 #[test]
 fn silent_upstream_times_out_on_the_first_byte() {
     let upstream = Upstream::answering(|_, _| {});
-    let gateway = Gateway::with(&[upstream.address], "timeouts: { response: 200ms }");
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[upstream.address], "timeouts: { response: 200ms }").and_secret();
     let response = Client::connect(gateway.address).get("/", &key);
     assert_eq!((response.status, response.code().as_str()), (504, "upstream_timeout"));
     assert_eq!(fetch_http2(gateway.address, "GET", "/", &key).unwrap().status, 504);
@@ -37,8 +36,7 @@ fn trickle(stream: &mut TcpStream, pause: Duration) {
 #[test]
 fn stalled_body_is_cut() {
     let upstream = Upstream::answering(|_, stream| trickle(stream, Duration::from_secs(3)));
-    let gateway = Gateway::with(&[upstream.address], "timeouts: { response_idle: 200ms }");
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[upstream.address], "timeouts: { response_idle: 200ms }").and_secret();
     let mut client = Client::connect(gateway.address);
     client.send(head("GET", "/", &key, &[], 0));
     assert!(client.try_response_to("GET").is_err());
@@ -53,8 +51,7 @@ fn trickling_exchange_ends_in_time() {
         _ => trickle(stream, Duration::from_millis(20)),
     });
     let blocks = "timeouts: { exchange: 400ms, response: 10s, response_idle: 10s }";
-    let gateway = Gateway::with(&[upstream.address], blocks);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[upstream.address], blocks).and_secret();
     let mut client = Client::connect(gateway.address);
     client.send(head("GET", "/", &key, &[], 0));
     assert!(client.try_response_to("GET").is_err());
@@ -74,8 +71,7 @@ fn unaccepting_upstream_times_out_on_connecting() {
     let timeout = Duration::from_millis(200);
     let waiting: Vec<TcpStream> = (0..8).map_while(|_| TcpStream::connect_timeout(&address, timeout).ok()).collect();
     assert!(waiting.len() < 8);
-    let gateway = Gateway::with(&[address], "timeouts: { connect: 200ms }");
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[address], "timeouts: { connect: 200ms }").and_secret();
     let response = Client::connect(gateway.address).get("/", &key);
     assert_eq!((response.status, response.code().as_str()), (504, "upstream_timeout"));
     assert_eq!(timeouts(&gateway, "upstream_connect"), 1.0);

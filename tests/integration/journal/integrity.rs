@@ -6,7 +6,8 @@ use journal::audit::{Outcome, Settings};
 use tempfile::TempDir;
 
 use super::support::{
-    all_records, assert_intact, block_on, keep_plain, open_journal, open_reader, segment_files, settings, write_uses,
+    all_records, assert_intact, block_on, keep_plain, new_directory, open_journal, open_reader, segment_files,
+    settings, write_uses,
 };
 use crate::support::eventually;
 
@@ -36,8 +37,7 @@ fn torn_tail_is_cut_off_wherever_it_is_torn() {
 
 #[test]
 fn torn_header_is_removed() {
-    let directory = TempDir::new().unwrap();
-    let settings = settings(directory.path());
+    let (_directory, settings) = new_directory();
     write_uses(&settings, 2);
     for torn in ["", "{\"e\":\"head"] {
         fs::write(settings.path.join("0000000002.jsonl"), torn).unwrap();
@@ -49,8 +49,7 @@ fn torn_header_is_removed() {
 
 #[test]
 fn changed_byte_is_detected_wherever_it_is() {
-    let directory = TempDir::new().unwrap();
-    let settings = settings(directory.path());
+    let (_directory, settings) = new_directory();
     write_uses(&settings, 20);
     let path = &segment_files(&settings)[0];
     let whole = fs::read(path).unwrap();
@@ -68,8 +67,7 @@ fn changed_byte_is_detected_wherever_it_is() {
 
 #[test]
 fn deleted_swapped_and_duplicated_lines_are_detected() {
-    let directory = TempDir::new().unwrap();
-    let settings = settings(directory.path());
+    let (_directory, settings) = new_directory();
     write_uses(&settings, 5);
     let path = &segment_files(&settings)[0];
     let whole = fs::read_to_string(path).unwrap();

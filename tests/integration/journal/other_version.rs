@@ -4,9 +4,8 @@ use std::fs;
 
 use journal::audit::{Filter, Journal, OpenError};
 use platform::metrics::Metrics;
-use tempfile::TempDir;
 
-use super::support::{assert_intact, open_reader, segment_files, settings, write_uses};
+use super::support::{assert_intact, new_directory, open_reader, segment_files, write_uses};
 
 /// Writes the version of the last segment's header, with the checksum that the header then has.
 fn set_version(path: &std::path::Path, version: &str) {
@@ -20,8 +19,7 @@ fn set_version(path: &std::path::Path, version: &str) {
 #[test]
 fn journal_of_another_version_is_refused_and_left_as_it_is() {
     for (version, found) in [("\"version\":1,", "has format version 1,"), ("", "has no format version,")] {
-        let directory = TempDir::new().unwrap();
-        let settings = settings(directory.path());
+        let (_directory, settings) = new_directory();
         write_uses(&settings, 5);
         let path = &segment_files(&settings)[0];
         let before = fs::read(path).unwrap();
@@ -52,8 +50,7 @@ fn journal_of_another_version_is_refused_and_left_as_it_is() {
 /// Lines that another process has written since a hand-over, in another version, are left to a keygate of that one.
 #[test]
 fn spool_of_another_version_is_refused() {
-    let directory = TempDir::new().unwrap();
-    let settings = settings(directory.path());
+    let (_directory, settings) = new_directory();
     write_uses(&settings, 1);
     let spool = settings.path.join("predecessor-0000000001-0");
     fs::write(&spool, "{\"version\":1,\"open\":[]}\n").unwrap();

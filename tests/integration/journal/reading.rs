@@ -10,7 +10,8 @@ use journal::audit::{AuditView, Filter, Outcome, Record, Settings, Use, UseEnd, 
 use tempfile::TempDir;
 
 use super::support::{
-    Caller, END, all_records, block_on, export_records, open_journal, open_reader, segment_files, settings, write_uses,
+    Caller, END, all_records, block_on, export_records, new_directory, open_journal, open_reader, segment_files,
+    settings, write_uses,
 };
 use crate::support::eventually;
 
@@ -129,8 +130,7 @@ fn follower_returns_each_record_once_when_it_completes() {
 /// Outcomes are written with others, some milliseconds later.
 #[test]
 fn use_that_has_ended_is_not_listed_as_in_progress() {
-    let directory = TempDir::new().unwrap();
-    let settings = settings(directory.path());
+    let (_directory, settings) = new_directory();
     let (journal, caller) = (open_journal(&settings), Caller::random());
     let use_ended = || block_on(journal.begin(&caller.opening())).unwrap().close(END);
     let filter = Filter::default();
@@ -151,8 +151,7 @@ fn use_that_has_ended_is_not_listed_as_in_progress() {
 
 #[test]
 fn record_of_several_refusals_is_listed_and_exported_in_the_order_of_time() {
-    let directory = TempDir::new().unwrap();
-    let settings = settings(directory.path());
+    let (_directory, settings) = new_directory();
     let (journal, caller) = (open_journal(&settings), Caller::random());
     let limited = UseEnd { outcome: Outcome::Refused(Refusal::RateLimited), status: Some(429), ..END };
     for _ in 0..30 {

@@ -13,8 +13,8 @@ use tempfile::TempDir;
 use uuid::Uuid;
 
 use super::support::{
-    Caller, END, all_records, assert_intact, block_on, change_of, open_journal, open_reader, segment_files, settings,
-    write_uses,
+    Caller, END, all_records, assert_intact, block_on, change_of, new_directory, open_journal, open_reader,
+    segment_files, settings, write_uses,
 };
 use crate::support::eventually;
 
@@ -81,8 +81,7 @@ fn shortened_addresses_are_in_no_record() {
 
 #[test]
 fn provisional_flag_is_written_for_provisional_uses_only() {
-    let directory = TempDir::new().unwrap();
-    let settings = settings(directory.path());
+    let (_directory, settings) = new_directory();
     let caller = Caller::random();
     block_on(async {
         let journal = open_journal(&settings);
@@ -110,8 +109,7 @@ fn provisional_flag_is_written_for_provisional_uses_only() {
 #[test]
 fn files_are_readable_by_their_owner_only() {
     use std::os::unix::fs::PermissionsExt as _;
-    let directory = TempDir::new().unwrap();
-    let settings = settings(directory.path());
+    let (_directory, settings) = new_directory();
     write_uses(&settings, 1);
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&settings.path), 0o700);
@@ -123,8 +121,7 @@ fn files_are_readable_by_their_owner_only() {
 
 #[test]
 fn second_writer_is_refused_until_the_first_closes() {
-    let directory = TempDir::new().unwrap();
-    let settings = settings(directory.path());
+    let (_directory, settings) = new_directory();
     let journal = open_journal(&settings);
     let second = Journal::open(settings.clone(), Metrics::new().audit);
     assert!(matches!(second, Err(OpenError::InUse { .. })));
@@ -134,8 +131,7 @@ fn second_writer_is_refused_until_the_first_closes() {
 
 #[test]
 fn dropped_entry_is_aborted_and_a_record_is_whole() {
-    let directory = TempDir::new().unwrap();
-    let settings = settings(directory.path());
+    let (_directory, settings) = new_directory();
     block_on(async {
         let journal = open_journal(&settings);
         drop(journal.begin(&Caller::random().opening()).await.unwrap());

@@ -9,8 +9,8 @@ use platform::metrics::Metrics;
 use tempfile::TempDir;
 
 use super::support::{
-    Caller, END, assert_intact, block_on, export_records, index_files, keep_plain, open_journal, open_reader,
-    segment_files, segment_number, settings, write_uses,
+    Caller, END, assert_intact, block_on, export_records, index_files, keep_plain, new_directory, open_journal,
+    open_reader, segment_files, segment_number, settings, write_uses,
 };
 use super::tree;
 use crate::support::eventually;
@@ -29,8 +29,7 @@ fn read_last(settings: &Settings) -> String {
 
 #[test]
 fn damage_in_the_last_segment_stays_and_the_journal_goes_on_behind_it() {
-    let directory = TempDir::new().unwrap();
-    let settings = settings(directory.path());
+    let (_directory, settings) = new_directory();
     write_uses(&settings, 5);
     let path = &segment_files(&settings)[0];
     let mut damaged = fs::read(path).unwrap();
@@ -60,8 +59,7 @@ fn written_journal(settings: &Settings) -> (Vec<u8>, usize) {
 
 #[test]
 fn damaged_end_is_set_aside_and_reported() {
-    let directory = TempDir::new().unwrap();
-    let settings = settings(directory.path());
+    let (directory, settings) = new_directory();
     let (mut text, from) = written_journal(&settings);
     let path = &segment_files(&settings)[0];
     // A bit of each line of the last 150 uses, as a crash leaves none.
@@ -132,8 +130,7 @@ fn damage_of_the_end_is_never_lost_silently() {
 #[test]
 fn damaged_line_of_a_predecessor_is_kept_and_reported() {
     for (last, is_damaged) in [("o\tAAAAAAAAAAAAAAAAAAAAAA\taborted\t9\t00000000\n", true), ("o\tAAAA", false)] {
-        let directory = TempDir::new().unwrap();
-        let settings = settings(directory.path());
+        let (_directory, settings) = new_directory();
         write_uses(&settings, 2);
         let text = format!("{{\"version\":2,\"open\":[]}}\n{last}");
         fs::write(settings.path.join("predecessor-0000000001-a"), &text).unwrap();
@@ -150,8 +147,7 @@ fn damaged_line_of_a_predecessor_is_kept_and_reported() {
 
 #[test]
 fn lines_that_a_closed_journal_had_are_missed() {
-    let directory = TempDir::new().unwrap();
-    let settings = settings(directory.path());
+    let (_directory, settings) = new_directory();
     let (text, from) = written_journal(&settings);
     fs::write(&segment_files(&settings)[0], &text[..from]).unwrap();
     for _ in 0..2 {
@@ -165,8 +161,7 @@ fn lines_that_a_closed_journal_had_are_missed() {
 
 #[test]
 fn segment_of_nothing_but_damaged_lines_is_kept_under_another_name() {
-    let directory = TempDir::new().unwrap();
-    let settings = settings(directory.path());
+    let (_directory, settings) = new_directory();
     write_uses(&settings, 2);
     let aside = settings.path.join("0000000002.jsonl.damaged");
     for (torn, is_kept) in [("", false), ("{\"e\":\"head", false), ("{\"e\":\"header\",\"segment\":2}\n", true)] {

@@ -12,7 +12,7 @@ use platform::metrics::Metrics;
 use tempfile::TempDir;
 
 use super::support::{
-    Caller, all_records, assert_intact, block_on, open_journal, open_reader, segment_files, settings,
+    Caller, all_records, assert_intact, block_on, new_directory, open_journal, open_reader, segment_files, settings,
 };
 use crate::support::eventually;
 
@@ -133,8 +133,7 @@ fn refusals_in_a_loop_are_counted_exactly_in_bounded_space() {
 /// Decisions of a slow Redis, and threads that are suspended: the requests of one second are refused in several.
 #[test]
 fn refusals_of_slow_and_fast_requests_share_the_records_of_a_second() {
-    let directory = TempDir::new().unwrap();
-    let settings = settings(directory.path());
+    let (_directory, settings) = new_directory();
     let journal = open_journal(&settings);
     let caller = Caller::random();
     let begun = clock::now();
@@ -155,8 +154,7 @@ fn refusals_of_slow_and_fast_requests_share_the_records_of_a_second() {
 
 #[test]
 fn record_of_refusals_names_four_addresses_and_counts_all() {
-    let directory = TempDir::new().unwrap();
-    let settings = settings(directory.path());
+    let (_directory, settings) = new_directory();
     let journal = open_journal(&settings);
     let caller = Caller::random();
     block_on(async {
@@ -197,8 +195,7 @@ fn every_refusal_is_a_record_when_configured() {
 /// Whenever the gateway is killed, the counted refusals become records at the next start, once.
 #[test]
 fn kill_loses_no_counted_refusal_and_doubles_none() {
-    let directory = TempDir::new().unwrap();
-    let settings = settings(directory.path());
+    let (directory, settings) = new_directory();
     let journal = open_journal(&settings);
     let callers: Vec<Caller> = (0..20).map(|_| Caller::random()).collect();
     let counted_slots = |settings: &Settings| {
@@ -229,8 +226,7 @@ fn kill_loses_no_counted_refusal_and_doubles_none() {
 /// With more keys than the table holds, every refusal is still recorded.
 #[test]
 fn more_keys_than_the_table_holds_are_counted_exactly() {
-    let directory = TempDir::new().unwrap();
-    let settings = settings(directory.path());
+    let (_directory, settings) = new_directory();
     let journal = open_journal(&settings);
     block_on(async {
         for _ in 0..12_000 {

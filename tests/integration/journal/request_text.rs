@@ -6,16 +6,14 @@ use domain::clock;
 use domain::refusal::Refusal;
 use journal::audit::{Filter, Journal, Outcome, Use, UseEnd};
 use platform::metrics::Metrics;
-use tempfile::TempDir;
 
 use super::support::{
-    Caller, END, all_records, assert_intact, block_on, open_journal, open_reader, segment_files, settings,
+    Caller, END, all_records, assert_intact, block_on, new_directory, open_journal, open_reader, segment_files,
 };
 
 #[test]
 fn control_characters_are_escaped_in_records() {
-    let directory = TempDir::new().unwrap();
-    let settings = settings(directory.path());
+    let (_directory, settings) = new_directory();
     let path = "/\u{1b}[2J\u{202e}".to_owned() + &"x".repeat(5000);
     block_on(async {
         let journal = open_journal(&settings);
@@ -42,8 +40,7 @@ fn control_characters_are_escaped_in_records() {
 /// Clients put keys into paths and user agents. Their secrets must not get into the journal.
 #[test]
 fn keys_in_requests_are_not_written() {
-    let directory = TempDir::new().unwrap();
-    let settings = settings(directory.path());
+    let (_directory, settings) = new_directory();
     let secret = "S".repeat(49);
     let (path, agent) = (format!("/x/sk_live_abcDEF123_{secret}/y"), format!("a sk_live_abcDEF123_{secret}"));
     let action = format!("GET {}sk_live_abcDEF123_{secret}", "x".repeat(230));
@@ -66,8 +63,7 @@ fn keys_in_requests_are_not_written() {
 
 #[test]
 fn attempts_with_unknown_keys_are_recorded_at_a_bounded_rate() {
-    let directory = TempDir::new().unwrap();
-    let settings = settings(directory.path());
+    let (_directory, settings) = new_directory();
     let metrics = Metrics::new().audit;
     let journal = Journal::open(settings.clone(), metrics.clone()).unwrap();
     let end = UseEnd { outcome: Outcome::Refused(Refusal::Unknown), status: Some(401), ..END };

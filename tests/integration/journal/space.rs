@@ -9,8 +9,8 @@ use journal::audit::Settings;
 use tempfile::TempDir;
 
 use super::support::{
-    Caller, END, all_files, assert_intact, block_on, index_files, open_journal, remove_index, segment_files,
-    segment_number, settings, wait_until_compressed, wait_until_indexed,
+    Caller, END, all_files, assert_intact, block_on, index_files, new_directory, open_journal, remove_index,
+    segment_files, segment_number, settings, wait_until_compressed, wait_until_indexed,
 };
 use crate::support::eventually;
 
@@ -58,8 +58,7 @@ fn directory_stays_within_the_size_of_retention() {
 #[allow(clippy::cast_precision_loss, reason = "counts below 2^52")]
 fn measure(keys: usize) -> (f64, f64, f64, Duration) {
     const USES: usize = 350_000;
-    let directory = TempDir::new().unwrap();
-    let settings = settings(directory.path());
+    let (_directory, settings) = new_directory();
     let journal = open_journal(&settings);
     let callers = callers(keys);
     let mut random = crate::support::random::Random::new(7);

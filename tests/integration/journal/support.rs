@@ -15,6 +15,7 @@ use journal::audit::{
     VerifyReport,
 };
 use platform::metrics::Metrics;
+use tempfile::TempDir;
 use uuid::Uuid;
 
 use crate::support::eventually_by;
@@ -96,6 +97,13 @@ pub fn settings(directory: &Path) -> Settings {
         gateway: "gw-1".into(),
         checkpoints: None,
     }
+}
+
+/// A directory for a journal, and its settings.
+pub fn new_directory() -> (TempDir, Settings) {
+    let directory = TempDir::new().unwrap();
+    let settings = settings(directory.path());
+    (directory, settings)
 }
 
 pub fn open_journal(settings: &Settings) -> Journal {

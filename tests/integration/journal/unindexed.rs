@@ -8,8 +8,8 @@ use journal::audit::{LastUse, Outcome, Settings};
 use tempfile::TempDir;
 
 use super::support::{
-    Caller, END, block_on, index_files, open_journal, open_reader, remove_index, segment_files, settings,
-    wait_until_compressed, wait_until_indexed, write_uses,
+    Caller, END, block_on, index_files, new_directory, open_journal, open_reader, remove_index, segment_files,
+    settings, wait_until_compressed, wait_until_indexed, write_uses,
 };
 use crate::support::eventually;
 
@@ -101,8 +101,7 @@ fn segment_with_a_damaged_table_is_removed() {
 
 #[test]
 fn use_that_a_start_closes_is_aborted_in_the_activity() {
-    let directory = TempDir::new().unwrap();
-    let settings = settings(directory.path());
+    let (_directory, settings) = new_directory();
     let (journal, caller) = (open_journal(&settings), Caller::random());
     block_on(async { journal.begin(&caller.opening()).await.unwrap().close(END) });
     std::mem::forget(block_on(journal.begin(&caller.opening())).unwrap());

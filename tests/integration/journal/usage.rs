@@ -15,8 +15,8 @@ use journal::audit::{
 use tempfile::TempDir;
 
 use super::support::{
-    Caller, END, block_on, change_of, damage_index, export_records, keep_plain, open_journal, open_reader,
-    remove_index, segment_files, settings, wait_until_indexed,
+    Caller, END, block_on, change_of, damage_index, export_records, keep_plain, new_directory, open_journal,
+    open_reader, remove_index, segment_files, settings, wait_until_indexed,
 };
 use crate::support::{Random, eventually};
 
@@ -187,8 +187,7 @@ fn usage_equals_a_count_over_all_records_with_any_index() {
 
 #[test]
 fn coalesced_refusals_count_by_their_number_on_the_day_of_each() {
-    let directory = TempDir::new().unwrap();
-    let settings = settings(directory.path());
+    let (_directory, settings) = new_directory();
     let caller = Caller::random();
     let midnight = clock::now().0 / DAY * DAY;
     let journal = open_journal(&settings);
@@ -302,8 +301,7 @@ fn segment_that_something_else_removed_is_said() {
 
 #[test]
 fn row_is_final_when_its_period_is_over_whole_and_closed() {
-    let directory = TempDir::new().unwrap();
-    let settings = settings(directory.path());
+    let (_directory, settings) = new_directory();
     // Noon of yesterday: its day is not over two minutes later, at any time of the day that this runs.
     let (now, caller) = (Micros(clock::now().0 / DAY * DAY - DAY / 2), Caller::random());
     let yesterday = Micros(now.0 / DAY * DAY - 1);

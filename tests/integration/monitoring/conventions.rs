@@ -24,19 +24,15 @@ fn value(gateway: &Gateway, name: &str, labels: &[(&str, &str)]) -> Option<f64> 
 
 #[test]
 fn they_are_off_by_default() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key().text;
+    let (_upstream, gateway, key) = Gateway::with_secret("");
     assert_eq!(Client::connect(gateway.address).get("/", &key).status, 200);
     assert!(!scrape(&gateway).contains("http_server_") && !scrape(&gateway).contains("http_client_"));
 }
 
 #[test]
 fn requests_tries_and_refusals_are_measured() {
-    let upstream = Upstream::start();
     let routes = "routes: [{ name: one, path: '/things/{id}' }]\n";
-    let gateway = Gateway::with(&[upstream.address], &format!("{ON}{routes}"));
-    let key = gateway.key().text;
+    let (upstream, gateway, key) = Gateway::with_secret(&format!("{ON}{routes}"));
     let mut client = Client::connect(gateway.address);
     assert_eq!(client.get("/things/1", &key).status, 200);
     assert_eq!(client.request("BREW", "/things/2", &key, &[], b"").status, 200);
@@ -76,8 +72,7 @@ fn requests_tries_and_refusals_are_measured() {
 #[test]
 fn failed_tries_and_broken_responses_have_their_error() {
     let gone = free_address();
-    let gateway = Gateway::with(&[gone], ON);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[gone], ON).and_secret();
     assert_eq!(Client::connect(gateway.address).get("/", &key).status, 503);
     let text = || scrape(&gateway);
     eventually("the refusal is measured", || {
@@ -103,8 +98,7 @@ fn active_requests_are_those_in_flight() {
         released.lock().unwrap().recv_timeout(Duration::from_secs(60)).ok();
         stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").unwrap();
     });
-    let gateway = Gateway::with(&[upstream.address], ON);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[upstream.address], ON).and_secret();
     let active = || {
         let labels = [("http_request_method", "GET"), ("url_scheme", "http")];
         value(&gateway, "http_server_active_requests", &labels)

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::PathBuf;
 
-use crate::support::{Client, Gateway, Upstream};
+use crate::support::{Client, Gateway};
 
 /// A metric: its type and the names of its labels.
 type Metric = (String, BTreeSet<String>);
@@ -70,9 +70,7 @@ fn page_has_every_metric_that_is_registered() {
 
 #[test]
 fn scrape_has_the_types_and_labels_of_the_page() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key();
+    let (_upstream, gateway, key) = Gateway::with_key("");
     assert_eq!(Client::connect(gateway.address).get("/", &key.text).status, 200);
     let text = String::from_utf8(Client::connect(gateway.admin).get("/metrics", "").body).unwrap();
     let documented = documented();

@@ -33,8 +33,7 @@ fn shows(gateway: &Gateway, fault: &str) -> bool {
 #[test]
 fn gateway_without_requests_is_not_ready_while_redis_refuses_decisions() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
-    let gateway = gateway(&upstream, &format!("'{}'", redis.url()));
-    let key = gateway.key();
+    let (gateway, key) = gateway(&upstream, &format!("'{}'", redis.url())).and_key();
     eventually("the gateway is ready", || ready(&gateway).0 == 200);
     for (breaks, mends, fault) in FAULTS {
         redis.cli::<()>(breaks);
@@ -60,8 +59,7 @@ fn gateway_without_requests_is_not_ready_while_redis_refuses_decisions() {
 #[test]
 fn gateway_is_not_ready_while_all_its_requests_are_refused() {
     let (redis, upstream) = (Redis::start(), Upstream::start());
-    let gateway = gateway(&upstream, &format!("'{}'", redis.url()));
-    let key = gateway.key();
+    let (gateway, key) = gateway(&upstream, &format!("'{}'", redis.url())).and_key();
     assert_eq!(Client::connect(gateway.address).get("/", &key.text).status, 200);
     let prometheus = Prometheus::start(&[gateway.admin], &without_delay());
     redis.cli::<()>(&["ACL", "SETUSER", "default", "-hset"]);

@@ -89,8 +89,7 @@ fn single_connection_serves_all_workers() {
 fn short_waits_all_end() {
     let census = Census::default();
     let address = upstream(Protocol::Http1, Duration::ZERO, &census, 3);
-    let gateway = gateway(&[address], &format!("max: 3, {PATIENT}"), "");
-    let key = gateway.key().text;
+    let (gateway, key) = gateway(&[address], &format!("max: 3, {PATIENT}"), "").and_secret();
     for _ in 0..20 {
         // Between two rounds all connections become idle, on whichever worker they are.
         assert_eq!(part_of(&traffic_of(gateway.address, &key, 12, 20), 200), 1.0);
@@ -105,8 +104,7 @@ fn total_bound_below_the_number_of_endpoints_blocks_none() {
     let start = |_| upstream(Protocol::Http1, LATENCY, &census, 2);
     let addresses: Vec<SocketAddr> = (0..7).map(start).collect();
     let balance = "balance: { policy: round_robin }";
-    let gateway = gateway(&addresses, &format!("max_total: 2, {PATIENT}"), balance);
-    let key = gateway.key().text;
+    let (gateway, key) = gateway(&addresses, &format!("max_total: 2, {PATIENT}"), balance).and_secret();
     assert_eq!(part_of(&traffic_of(gateway.address, &key, 16, 30), 200), 1.0);
     assert_eq!(census.most(), 2, "of all endpoints together");
 }
@@ -155,8 +153,7 @@ fn tunnels_count_until_they_are_closed() {
     let (address, handed) = switching();
     let routes = "routes: [{ name: socket, path: /socket, upgrade: [websocket] }]\n";
     let limits = blocks(&[address], "max: 3, max_wait: 50ms", "") + routes;
-    let gateway = Gateway::with(&[], &limits);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[], &limits).and_secret();
     let open = || {
         let mut client = Client::connect(gateway.address);
         let ask =

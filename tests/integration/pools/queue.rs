@@ -37,8 +37,7 @@ fn check_refusal(client: &mut Client) {
 #[test]
 fn full_queue_refuses_at_once() {
     let gate = GatedUpstream::start();
-    let gateway = gateway(&[gate.address()], "max: 1, max_waiting: 2, max_wait: 60s", "");
-    let key = gateway.key().text;
+    let (gateway, key) = gateway(&[gate.address()], "max: 1, max_waiting: 2, max_wait: 60s", "").and_secret();
     let mut first = hold(&gateway, &gate, &key);
     let mut queued = [send(&gateway, &key), send(&gateway, &key)];
     await_waiting(&gateway, &gate, 2);
@@ -56,8 +55,7 @@ fn full_queue_refuses_at_once() {
 #[test]
 fn wait_that_is_over_refuses() {
     let gate = GatedUpstream::start();
-    let gateway = gateway(&[gate.address()], "max: 1, max_wait: 20ms", "");
-    let key = gateway.key().text;
+    let (gateway, key) = gateway(&[gate.address()], "max: 1, max_wait: 20ms", "").and_secret();
     let mut first = hold(&gateway, &gate, &key);
     check_refusal(&mut send(&gateway, &key));
     assert_eq!(refusals(&gateway, gate.address(), "timeout"), 1.0);
@@ -71,8 +69,7 @@ fn wait_that_is_over_refuses() {
 #[test]
 fn no_queue_refuses_without_a_wait() {
     let gate = GatedUpstream::start();
-    let gateway = gateway(&[gate.address()], "max: 1, max_waiting: 0, max_wait: 60s", "");
-    let key = gateway.key().text;
+    let (gateway, key) = gateway(&[gate.address()], "max: 1, max_waiting: 0, max_wait: 60s", "").and_secret();
     let _first = hold(&gateway, &gate, &key);
     check_refusal(&mut send(&gateway, &key));
 }
@@ -80,8 +77,7 @@ fn no_queue_refuses_without_a_wait() {
 #[test]
 fn abandoned_requests_leave_the_queue() {
     let gate = GatedUpstream::start();
-    let gateway = gateway(&[gate.address()], "max: 1, max_waiting: 3, max_wait: 60s", "");
-    let key = gateway.key().text;
+    let (gateway, key) = gateway(&[gate.address()], "max: 1, max_waiting: 3, max_wait: 60s", "").and_secret();
     let mut first = hold(&gateway, &gate, &key);
     for _ in 0..3 {
         let queued = [send(&gateway, &key), send(&gateway, &key), send(&gateway, &key)];
@@ -102,8 +98,7 @@ fn wait_for_a_connection_is_no_latency() {
     const WAIT: Duration = Duration::from_millis(300);
     let gate = GatedUpstream::start();
     let blocks = blocks(&[gate.address()], "max: 1, max_wait: 60s", "").replace("workers: 4", "workers: 1");
-    let gateway = Gateway::with(&[], &blocks);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[], &blocks).and_secret();
     let begun = Instant::now();
     let mut first = hold(&gateway, &gate, &key);
     let queued = Instant::now();
@@ -123,8 +118,7 @@ fn wait_for_a_connection_is_no_latency() {
 #[test]
 fn request_of_another_worker_gets_an_idle_connection() {
     let upstream = Upstream::start();
-    let gateway = gateway(&[upstream.address], "max: 1, max_wait: 60s", "");
-    let key = gateway.key().text;
+    let (gateway, key) = gateway(&[upstream.address], "max: 1, max_wait: 60s", "").and_secret();
     for _ in 0..40 {
         assert_eq!(Client::connect(gateway.address).get("/", &key).status, 200);
     }
@@ -134,8 +128,7 @@ fn request_of_another_worker_gets_an_idle_connection() {
 fn request_goes_to_another_endpoint_that_has_room() {
     let (gate, free) = (GatedUpstream::start(), Upstream::start());
     let endpoints = [gate.address(), free.address];
-    let gateway = gateway(&endpoints, "max: 1, max_wait: 60s", "balance: { policy: round_robin }");
-    let key = gateway.key().text;
+    let (gateway, key) = gateway(&endpoints, "max: 1, max_wait: 60s", "balance: { policy: round_robin }").and_secret();
     let mut sent = Vec::new();
     while gate.count() == 0 {
         sent.push(send(&gateway, &key));

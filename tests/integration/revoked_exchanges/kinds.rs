@@ -32,8 +32,7 @@ fn assert_ended(gateway: &Gateway, upstream: &Endless, count: usize) {
 #[test]
 fn every_kind_of_exchange_is_reset_when_its_key_is_revoked() {
     let upstream = Endless::start();
-    let gateway = Gateway::with(&[upstream.address], ROUTES);
-    let key = gateway.key();
+    let (gateway, key) = Gateway::with(&[upstream.address], ROUTES).and_key();
     let streams = PATHS.map(|path| match path {
         "/tunnel" => open_tunnel(&gateway, &key.text),
         path => begin(gateway.address, path, &key.text),
@@ -57,8 +56,7 @@ fn exchanges_over_tls_are_reset_when_their_key_is_revoked() {
     let path = dir.path().display();
     let tls = format!("tls: {{ certificates: [{{ chain: {path}/a.pem, key: {path}/a.key }}] }}");
     let listen = format!("\nlisten: [{{ address: 127.0.0.1:0, {tls} }}]\n{ROUTES}");
-    let gateway = Gateway::with(&[upstream.address], &listen);
-    let key = gateway.key();
+    let (gateway, key) = Gateway::with(&[upstream.address], &listen).and_key();
     let config = Arc::new(authority.client());
     let streams = PATHS.map(|path| {
         let name = ServerName::try_from("a.test").unwrap();
@@ -81,8 +79,7 @@ fn exchanges_over_tls_are_reset_when_their_key_is_revoked() {
 #[test]
 fn download_that_its_client_does_not_take_ends_all_the_same() {
     let upstream = Endless::start();
-    let gateway = Gateway::with(&[upstream.address], ROUTES);
-    let key = gateway.key();
+    let (gateway, key) = Gateway::with(&[upstream.address], ROUTES).and_key();
     let mut stream = begin(gateway.address, "/download", &key.text);
     let mut first = [0];
     stream.read_exact(&mut first).unwrap();
@@ -108,8 +105,7 @@ fn ordinary_requests_on_a_connection_that_had_a_revoked_exchange_before_are_serv
 #[test]
 fn revocation_is_read_after_a_reload() {
     let upstream = Endless::start();
-    let gateway = Gateway::with(&[upstream.address], ROUTES);
-    let key = gateway.key();
+    let (gateway, key) = Gateway::with(&[upstream.address], ROUTES).and_key();
     let before = open_tunnel(&gateway, &key.text);
     gateway.reconfigure(|text| text.replace("concurrent: 1000", "concurrent: 2000"));
     eventually("the configuration is reloaded", || gateway.metric("keygate_config_last_reload_successful") == 1.0);

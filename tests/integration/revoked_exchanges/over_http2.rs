@@ -127,8 +127,7 @@ fn streams_over_tls_are_reset_when_their_key_is_revoked() {
     let path = dir.path().display();
     let tls = format!("tls: {{ certificates: [{{ chain: {path}/a.pem, key: {path}/a.key }}] }}");
     let listen = format!("\nlisten: [{{ address: 127.0.0.1:0, {tls} }}]\n{ROUTES}");
-    let gateway = Gateway::with(&[upstream.address], &listen);
-    let key = gateway.key();
+    let (gateway, key) = Gateway::with(&[upstream.address], &listen).and_key();
     let connect = async || {
         let mut config = authority.client();
         config.alpn_protocols = vec![b"h2".to_vec()];
@@ -154,8 +153,7 @@ fn streams_over_tls_are_reset_when_their_key_is_revoked() {
 #[test]
 fn stream_of_a_client_that_closed_its_window_ends_at_the_gateway_and_is_reset_when_the_window_opens() {
     let upstream = Endless::start();
-    let gateway = Gateway::with(&[upstream.address], ROUTES);
-    let key = gateway.key();
+    let (gateway, key) = Gateway::with(&[upstream.address], ROUTES).and_key();
     over_http2(gateway.address, async |mut sender: SendRequest<Body>| {
         // The body is not read, so that the window closes.
         let response = sender.send_request(request(&gateway, "/download", &key.text, unfinished())).await.unwrap();

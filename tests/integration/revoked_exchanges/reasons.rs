@@ -85,8 +85,7 @@ fn rotation_ends_the_exchanges_of_the_old_secret_when_the_overlap_ends() {
 #[test]
 fn disabled_key_ends_its_exchanges_and_expiry_ends_them_in_time() {
     let upstream = Endless::start();
-    let gateway = Gateway::with(&[upstream.address], ROUTES);
-    let key = gateway.key();
+    let (gateway, key) = Gateway::with(&[upstream.address], ROUTES).and_key();
     let (mut sibling, disabled) =
         (open_tunnel(&gateway, &gateway.another_key(&key).text), open_tunnel(&gateway, &key.text));
     gateway.disable(&key);

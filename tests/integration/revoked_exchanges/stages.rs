@@ -158,8 +158,7 @@ fn assert_ended(gateway: &Gateway, stage: &str, key: &Key) {
 #[test]
 fn exchange_ends_at_every_stage() {
     for stage in &STAGES {
-        let gateway = Gateway::with(&[answering(stage.response)], BLOCKS);
-        let key = gateway.key();
+        let (gateway, key) = Gateway::with(&[answering(stage.response)], BLOCKS).and_key();
         let stream = begin(&gateway, stage, &key);
         gateway.revoke(&key);
         // Never a regular end, and never a response that looks whole.

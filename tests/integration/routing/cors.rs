@@ -54,8 +54,7 @@ fn assert_readable(response: &Response, origin: &str) {
 #[test]
 fn preflight_of_a_listed_origin_is_answered_without_a_key() {
     let upstream = Upstream::start();
-    let gateway = start(&upstream, &blocks());
-    let key = gateway.key();
+    let (gateway, key) = start(&upstream, &blocks()).and_key();
     for (path, asked, methods) in [
         ("/items", "POST", "GET, HEAD, POST, PURGE, REPORT"),
         ("/items", "PURGE", "GET, HEAD, POST, PURGE, REPORT"),
@@ -148,8 +147,7 @@ fn answers_to_a_listed_origin_can_be_read_refusals_included() {
 #[test]
 fn answers_to_other_origins_stay_as_they_are() {
     let upstream = upstream();
-    let gateway = start(&upstream, &blocks());
-    let key = gateway.key().text;
+    let (gateway, key) = start(&upstream, &blocks()).and_secret();
     let mut client = Client::connect(gateway.address);
     for (path, fields, varies) in [
         ("/items", &[("Origin", "https://evil.example")][..], true),

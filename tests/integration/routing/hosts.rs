@@ -35,8 +35,7 @@ fn status_over_http2(gateway: &Gateway, path: &str, fields: &[(&str, &str)], key
 #[test]
 fn host_of_a_request_decides_which_route_it_is_for() {
     let upstream = Upstream::start();
-    let gateway = start(&upstream, &blocks());
-    let key = gateway.key().text;
+    let (gateway, key) = start(&upstream, &blocks()).and_secret();
     // Target, `Host`, and what the upstream gets; none: 404.
     for (target, host, sent) in [
         ("/v1/x", "api.a.example", Some("/v1/x")),

@@ -24,8 +24,7 @@ fn health(gateway: &Gateway, fields: &[(&str, &str)]) -> crate::support::Respons
 #[test]
 fn public_route_needs_no_key_and_takes_nothing_from_one() {
     let upstream = Upstream::start();
-    let gateway = start(&upstream, &format!("{PLENTY}{ROUTES}"));
-    let key = gateway.key();
+    let (gateway, key) = start(&upstream, &format!("{PLENTY}{ROUTES}")).and_key();
     let mut client = Client::connect(gateway.address);
     assert_eq!(client.get("/other", "").status, 401);
     let response = client.get("/health", "");
@@ -59,8 +58,7 @@ fn public_route_needs_no_key_and_takes_nothing_from_one() {
 #[test]
 fn address_beyond_its_bucket_is_refused_and_keys_from_it_are_not() {
     let upstream = Upstream::start();
-    let gateway = start(&upstream, &blocks("requests: 3, per: 1h, burst: 3"));
-    let key = gateway.key().text;
+    let (gateway, key) = start(&upstream, &blocks("requests: 3, per: 1h, burst: 3")).and_secret();
     let mut client = Client::connect(gateway.address);
     assert_eq!([(); 3].map(|()| client.get("/health", "").status), [200; 3]);
     let refused = client.get("/health", "");
@@ -111,8 +109,7 @@ fn public_route_is_served_while_nothing_can_be_recorded_or_decided() {
     let upstream = Upstream::start();
     let redis = Redis::start();
     let state = format!("state: {{ redis: {{ url: '{}', deadline: 2s }} }}\n", redis.url());
-    let gateway = start(&upstream, &format!("{state}{PLENTY}{ROUTES}"));
-    let key = gateway.key().text;
+    let (gateway, key) = start(&upstream, &format!("{state}{PLENTY}{ROUTES}")).and_secret();
     drop(redis);
     let mut client = Client::connect(gateway.address);
     eventually("keys cannot be checked", || client.get("/other", &key).status == 503);

@@ -125,8 +125,7 @@ fn endpoint_that_two_upstreams_share_fails_for_each_apart() {
     let good = Upstream::start();
     let shared = endpoints(&[failing.address, good.address]);
     let upstream = format!("{shared}, outlier: {{ ejection: 1h, max_ejection: 1h }}");
-    let gateway = Gateway::with(&[], &blocks(&[("one", upstream.clone()), ("two", upstream)]));
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[], &blocks(&[("one", upstream.clone()), ("two", upstream)])).and_secret();
     let mut client = Client::connect(gateway.address);
     eventually("it is ejected from the first upstream", || {
         client.get("/one/", &key);
@@ -228,8 +227,7 @@ fn only_upstream_needs_no_name_in_routes() {
     let upstream = Upstream::start();
     let one = format!("upstreams: {{ store: {{ {} }} }}\n", endpoints(&[upstream.address]));
     for routes in ["", "routes: [{ name: all, path: '/**' }]\n"] {
-        let gateway = Gateway::with(&[], &format!("{one}{routes}"));
-        let key = gateway.key().text;
+        let (gateway, key) = Gateway::with(&[], &format!("{one}{routes}")).and_secret();
         assert_eq!(Client::connect(gateway.address).get("/a", &key).status, 200);
         assert_eq!(of_endpoint(&gateway, "endpoint_up", "store", upstream.address), 1.0);
     }

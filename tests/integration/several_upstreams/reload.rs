@@ -47,8 +47,7 @@ fn upstreams_come_and_go_without_a_failed_request() {
     let (store, reports) = (Upstream::start(), Upstream::start());
     let one = blocks(&[("store", endpoints(&[store.address]))]);
     let both = blocks(&[("reports", endpoints(&[reports.address])), ("store", endpoints(&[store.address]))]);
-    let gateway = Gateway::with(&[], &one);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[], &one).and_secret();
     let count = |upstream, endpoint| of_endpoint(&gateway, "endpoint_up", upstream, endpoint);
     under_load(&gateway, "/store/", &key, || {
         let mut client = Client::connect(gateway.address);
@@ -72,8 +71,7 @@ fn upstreams_come_and_go_without_a_failed_request() {
 fn route_changes_its_upstream() {
     let (one, two) = (Upstream::start(), Upstream::start());
     let both = blocks(&[("one", endpoints(&[one.address])), ("two", endpoints(&[two.address]))]);
-    let gateway = Gateway::with(&[], &both);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[], &both).and_secret();
     under_load(&gateway, "/one/", &key, || {
         eventually("the first upstream has requests", || one.count() > 10);
         assert_eq!(two.count(), 0);
@@ -98,8 +96,7 @@ fn upstream_that_stays_keeps_its_connections_and_ejections() {
     let stays = ("stays", format!("{}, {outlier}", endpoints(&[failing.address, good.address])));
     let before = blocks(std::slice::from_ref(&stays));
     let after = blocks(&[("other", endpoints(&[other.address])), stays]);
-    let gateway = Gateway::with(&[], &format!("{before}workers: 1\n"));
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[], &format!("{before}workers: 1\n")).and_secret();
     let mut client = Client::connect(gateway.address);
     eventually("one is ejected", || {
         client.get("/stays/", &key);
@@ -141,8 +138,7 @@ fn idle_connections_to_a_removed_upstream_close_although_requests_go_on() {
     let (address, has_ended) = start_single_connection();
     let one = blocks(&[("store", endpoints(&[store.address()]))]);
     let both = blocks(&[("store", endpoints(&[store.address()])), ("removed", endpoints(&[address]))]);
-    let gateway = Gateway::with(&[], &format!("{both}workers: 1\n"));
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[], &format!("{both}workers: 1\n")).and_secret();
     assert_eq!(Client::connect(gateway.address).get("/removed/", &key).status, 200);
     assert!(has_ended.try_recv().is_err(), "the connection is kept");
     // A request of the configuration before is in flight all the while.
@@ -160,8 +156,7 @@ fn short_form_is_the_upstream_named_default() {
     let upstream = Upstream::start();
     let short = format!("upstream: {{ {} }}\n", endpoints(&[upstream.address]));
     let long = format!("upstreams: {{ default: {{ {} }} }}\n", endpoints(&[upstream.address]));
-    let gateway = Gateway::with(&[], &format!("{short}workers: 1\n"));
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[], &format!("{short}workers: 1\n")).and_secret();
     let mut client = Client::connect(gateway.address);
     assert_eq!(client.get("/", &key).status, 200);
     reconfigure(&gateway, |text| text.replace(&short, &long));

@@ -49,8 +49,7 @@ fn upstream_sees_the_rest_of_the_path_byte_for_byte() {
 #[test]
 fn path_that_routes_refuse_is_refused_as_before() {
     let upstream = Upstream::start();
-    let gateway = gateway(&upstream, "path: '/reports/**', strip_prefix: /reports");
-    let key = gateway.key().text;
+    let (gateway, key) = gateway(&upstream, "path: '/reports/**', strip_prefix: /reports").and_secret();
     let mut client = Client::connect(gateway.address);
     for path in [
         "/reports//admin",
@@ -79,8 +78,7 @@ fn prefix_ends_before_parameters_and_redirects_stay_as_they_are() {
         use std::io::Write as _;
         stream.write_all(b"HTTP/1.1 302 x\r\nlocation: /login\r\ncontent-length: 0\r\n\r\n").ok();
     });
-    let gateway = gateway(&upstream, "path: '/v1/reports/{id}', strip_prefix: /v1");
-    let key = gateway.key().text;
+    let (gateway, key) = gateway(&upstream, "path: '/v1/reports/{id}', strip_prefix: /v1").and_secret();
     let response = Client::connect(gateway.address).get("/v1/reports/7?x", &key);
     assert_eq!((response.status, response.header("location")), (302, Some("/login")));
     assert_eq!(upstream.last().path(), "/reports/7?x");

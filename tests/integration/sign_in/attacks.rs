@@ -4,23 +4,10 @@ use domain::session::Token;
 use url::Url;
 
 use super::ORIGIN;
-use super::fixture::{self, PERSON, given, hostile, is_admitted, is_signed_in, member, signed_in};
+use super::fixture::{self, PERSON, Setup, given, hostile, is_admitted, is_signed_in, member, setup, signed_in};
 use super::gateway_browser::{GatewayBrowser, SESSION, SIGN_IN, text};
 use crate::oidc::hostile::Hostile;
-use crate::support::{Gateway, Upstream};
-
-struct Setup {
-    provider: Hostile,
-    gateway: Gateway,
-    _upstream: Upstream,
-}
-
-fn setup() -> Setup {
-    let (provider, upstream) = (Hostile::start(), Upstream::start());
-    let gateway = fixture::gateway(&upstream, &[hostile("corp", &provider, "")]);
-    member(&gateway, "acme", PERSON, &[]);
-    Setup { provider, gateway, _upstream: upstream }
-}
+use crate::support::Upstream;
 
 /// The value of a query parameter.
 fn parameter(path: &str, name: &str) -> String {

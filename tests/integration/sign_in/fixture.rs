@@ -28,6 +28,20 @@ pub fn gateway(upstream: &Upstream, providers: &[String]) -> Gateway {
     Gateway::with(&[upstream.address], &session(providers, ""))
 }
 
+/// A gateway with one hostile provider, `corp`, and a person who is a member of `acme`.
+pub struct Setup {
+    pub provider: Hostile,
+    pub gateway: Gateway,
+    _upstream: Upstream,
+}
+
+pub fn setup() -> Setup {
+    let (provider, upstream) = (Hostile::start(), Upstream::start());
+    let gateway = gateway(&upstream, &[hostile("corp", &provider, "")]);
+    member(&gateway, "acme", PERSON, &[]);
+    Setup { provider, gateway, _upstream: upstream }
+}
+
 /// The configuration's block `session` with these providers, and more.
 pub fn session(providers: &[String], more: &str) -> String {
     let providers: String = providers.iter().map(|provider| format!("    - {provider}\n")).collect();

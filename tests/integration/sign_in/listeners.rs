@@ -35,8 +35,7 @@ fn upstream_does_not_act_on_the_dashboards_origin() {
     });
     let listen = "listen:\n  - address: 127.0.0.1:0\n  - { address: '127.0.0.1:0', serves: api }\n";
     let seen = |session: &str| {
-        let gateway = Gateway::with(&[upstream.address], &format!("{listen}{session}"));
-        let key = gateway.key();
+        let (gateway, key) = Gateway::with(&[upstream.address], &format!("{listen}{session}")).and_key();
         let fields = |address| {
             let response = Client::connect(address).get("/x", &key.text);
             let is_there = |name| response.header(name).is_some();

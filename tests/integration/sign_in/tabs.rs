@@ -3,25 +3,12 @@
 use domain::session::Token;
 use serde_json::json;
 
-use super::fixture::{self, PERSON, given, hostile, is_signed_in, member, sessions};
+use super::fixture::{self, PERSON, Setup, given, is_signed_in, sessions, setup};
 use super::gateway_browser::{GatewayBrowser, SESSION, SIGN_IN, path_here, text};
-use crate::oidc::hostile::{Hostile, Raw};
-use crate::support::{Gateway, Response, Upstream};
+use crate::oidc::hostile::Raw;
+use crate::support::Response;
 
 const TABS: usize = 12;
-
-struct Setup {
-    provider: Hostile,
-    gateway: Gateway,
-    _upstream: Upstream,
-}
-
-fn setup() -> Setup {
-    let (provider, upstream) = (Hostile::start(), Upstream::start());
-    let gateway = fixture::gateway(&upstream, &[hostile("corp", &provider, "")]);
-    member(&gateway, "acme", PERSON, &[]);
-    Setup { provider, gateway, _upstream: upstream }
-}
 
 fn page(tab: usize) -> String {
     format!("/settings/keys?tab={tab}")

@@ -17,6 +17,7 @@ use super::cases_sessions::{create, end, new_session};
 use super::fixture::{
     Fixture, HeldKey, decide, fixture_with_key, new_fixture, new_key, new_user, permission, refuse, revoke,
 };
+use crate::support::decide::rotation;
 
 const HOUR: Duration = Duration::from_secs(3600);
 /// A bucket that binds in none of the cases that count keys.
@@ -157,13 +158,7 @@ pub(super) async fn key_revoked_long_ago_is_refused_and_not_listed(state: &State
     let (fixture, old) = fixture_with_key(state).await;
     let rotated = PlainKey::generate(old.id).unwrap().digest();
     let (now, long_ago) = (clock::now(), clock::now().before(3 * HOUR));
-    let rotation = Change::RotateKey {
-        key: old.id,
-        digest: rotated,
-        at: long_ago,
-        previous_until: long_ago,
-        last: LastRotation::Any,
-    };
+    let rotation = rotation(old.id, rotated, long_ago);
     state.change(rotation).await.unwrap();
     let recent = fixture.key(state).await;
     revoke(state, &recent).await;

@@ -9,12 +9,13 @@ use domain::identity::Permission;
 use domain::key::PlainKey;
 use domain::quota::Quota;
 use domain::refusal::Refusal;
-use state::{Change, DecideRequest, Decision, LastRotation, RouteAccess, State};
+use state::{Change, DecideRequest, Decision, RouteAccess, State};
 
 use super::fixture::{Fixture, HeldKey, decide, drain, fixture_with_key, new_fixture, permission, refuse, refused};
 use super::runtime::block_on;
 use super::{CONCURRENT, PATIENCE, TOKEN};
 use crate::support::SetOnDrop;
+use crate::support::decide::{decide_request, rotation};
 
 pub(super) async fn changes_hold_for_every_decision_that_begins_afterwards(state: &State) {
     let fixture = new_fixture(state).await;
@@ -141,10 +142,7 @@ async fn doomed(state: &State, fixture: &Fixture, number: usize) -> Doomed {
         3 => (Change::permit_user(org, user, Vec::new(), None), Refusal::Forbidden),
         _ => {
             let digest = PlainKey::generate(key.id).unwrap().digest();
-            (
-                Change::RotateKey { key: key.id, digest, at, previous_until: at, last: LastRotation::Any },
-                Refusal::Expired,
-            )
+            (rotation(key.id, digest, at), Refusal::Expired)
         }
     };
     Doomed { key, change, expected, returned: AtomicBool::new(false) }
@@ -158,11 +156,8 @@ async fn watch(state: &State, all: &[Doomed], next: &AtomicUsize, read: &Permiss
             assert!(Instant::now() < patience, "the change never returned");
             let returned = doomed.returned.load(Ordering::SeqCst);
             let ask = DecideRequest {
-                digest: &doomed.key.digest,
-                id: None,
                 access: RouteAccess::Permission(read),
-                client: None,
-                now: clock::now(),
+                ..decide_request(&doomed.key.digest, clock::now())
             };
             let decision = state.decide(ask).await.unwrap();
             if returned {

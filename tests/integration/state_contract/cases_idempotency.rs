@@ -6,11 +6,10 @@ use domain::clock::{self, Micros};
 use domain::key::{KeyDigest, PlainKey};
 use domain::management_token::{PlainToken, TokenId};
 use futures_util::future::join_all;
-use state::{
-    Change, ChangeError, IdempotencyPlace, IdempotencyRecord, IdempotentRequest, Key, LastRotation, Org, State, User,
-};
+use state::{Change, ChangeError, IdempotencyPlace, IdempotencyRecord, IdempotentRequest, Key, Org, State, User};
 
 use super::fixture::{Fixture, fixture_with_key, new_fixture, new_key, new_org, new_user, permission, record};
+use crate::support::decide::rotation;
 use crate::support::eventually;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -153,8 +152,7 @@ pub(super) async fn every_kind_of_change_is_made_once(state: &State) {
         Change::limit_org(org, Some(7)),
         Change::permit_user(org, user, vec![permission("a")], None),
         Change::limit_key(key.id, None),
-        Change::RotateKey { key: key.id, digest, at: now, previous_until: now, last: LastRotation::Any }
-            .by("unix:a(1)"),
+        rotation(key.id, digest, now).by("unix:a(1)"),
         Change::RevokeKey { key: key.id, at: now }.by("unix:a(1)"),
         Change::WithdrawUser { org, user, at: now },
         Change::RemoveUser { org, user, at: now },
@@ -240,8 +238,7 @@ pub(super) async fn rotations_at_once_for_one_request_rotate_once(state: &State)
     let digests: Vec<KeyDigest> = (0..16).map(|_| PlainKey::generate(key.id).unwrap().digest()).collect();
     let results = join_all(digests.iter().map(async |digest| {
         let at = clock::now();
-        let rotate =
-            Change::RotateKey { key: key.id, digest: *digest, at, previous_until: at, last: LastRotation::Any };
+        let rotate = rotation(key.id, *digest, at);
         (key.id.to_string(), state.change(rotate.once(equal.clone())).await)
     }))
     .await;

@@ -4,11 +4,12 @@ use domain::clock::{self, Micros};
 use domain::identity::{OrgId, UserId};
 use domain::key::KeyId;
 use domain::refusal::Refusal;
-use state::{Change, ChangeError, Key, LOOK_TAKEN, LastRotation, Org, State, User};
+use state::{Change, ChangeError, Key, LOOK_TAKEN, Org, State, User};
 
 use super::fixture::{
     Fixture, admit, decide, fixture_with_key, new_fixture, new_key, new_org, new_user, refused, rotate,
 };
+use crate::support::decide::rotation;
 
 pub(super) async fn unique_fields_are_taken_once(state: &State) {
     let (fixture, held) = fixture_with_key(state).await;
@@ -26,26 +27,8 @@ pub(super) async fn unique_fields_are_taken_once(state: &State) {
         ("id", Change::CreateKey { key: Key { id: held.id, ..key.clone() }, digest }),
         ("digest", Change::CreateKey { key: key.clone(), digest: replaced.digest }),
         ("digest", Change::CreateKey { key: key.clone(), digest: old }),
-        (
-            "digest",
-            Change::RotateKey {
-                key: held.id,
-                digest: old,
-                at: Micros(1),
-                previous_until: Micros(1),
-                last: LastRotation::Any,
-            },
-        ),
-        (
-            "digest",
-            Change::RotateKey {
-                key: held.id,
-                digest: replaced.digest,
-                at: Micros(1),
-                previous_until: Micros(1),
-                last: LastRotation::Any,
-            },
-        ),
+        ("digest", rotation(held.id, old, Micros(1))),
+        ("digest", rotation(held.id, replaced.digest, Micros(1))),
     ];
     for (what, change) in cases {
         let result = state.change(change.clone()).await;
@@ -98,11 +81,9 @@ pub(super) async fn changes_to_missing_records_are_refused(state: &State) {
     ] {
         assert!(matches!(state.change(change).await, Err(ChangeError::NoUser(id)) if id == user));
     }
-    for change in [
-        Change::RevokeKey { key: nothing, at },
-        Change::RotateKey { key: nothing, digest, at, previous_until: at, last: LastRotation::Any },
-        Change::limit_key(nothing, None),
-    ] {
+    for change in
+        [Change::RevokeKey { key: nothing, at }, rotation(nothing, digest, at), Change::limit_key(nothing, None)]
+    {
         assert!(matches!(state.change(change).await, Err(ChangeError::NoKey(id)) if id == nothing));
     }
     admit(state, &held, at).await;

@@ -4,13 +4,14 @@ use domain::clock;
 use domain::identity::AuthMethod;
 use domain::key::{KeyDigest, PlainKey};
 use domain::refusal::Refusal;
-use state::{Change, ChangeError, Key, LastRotation, State, session_quota_digest};
+use state::{Change, ChangeError, Key, State, session_quota_digest};
 
 use super::TOKEN;
 use super::fixture::{
     Fixture, admit, admitted, drain, fixture_with_key, new_key, permission, rate_limit_status, refuse, refused,
     require, revoke,
 };
+use crate::support::decide::rotation;
 
 pub(super) async fn session_quota_key_names_its_user_and_no_key(state: &State) {
     let (fixture, key) = fixture_with_key(state).await;
@@ -83,13 +84,7 @@ pub(super) async fn session_quota_key_is_unique_for_each_user(state: &State) {
     let digest = session_quota_digest(user);
     let (key, other) = new_key(tag, org, user);
     let mine = Key { session_quota_key: true, ..key.clone() };
-    let rotate = |key, digest| Change::RotateKey {
-        key,
-        digest,
-        at: clock::now(),
-        previous_until: clock::now(),
-        last: LastRotation::Any,
-    };
+    let rotate = |key, digest| rotation(key, digest, clock::now());
     let taken = async |change: Change| {
         let result = state.change(change.clone()).await;
         assert!(matches!(result, Err(ChangeError::Taken("digest"))), "{change:?}: {result:?}");

@@ -9,11 +9,12 @@ use domain::key::{KeyId, PlainKey};
 use domain::quota::{Quota, RateLimitStatus};
 use domain::refusal::Refusal;
 use state::embedded::{JournalProgress, JournaledUse, Settings, UsedKey};
-use state::{Bounds, Change, ChangeError, Decision, Embedded, Key, KeyList, LastRotation, Org, State, User};
+use state::{Bounds, Change, ChangeError, Decision, Embedded, Key, KeyList, Org, State, User};
 
 use super::fixture::{HeldKey, admit, decide, fixture_with_key, new_org, permission, refuse, refused, revoke, rotate};
 use super::runtime::block_on;
 use super::{CONCURRENT, QUOTA, TOKEN};
+use crate::support::decide::rotation;
 use crate::support::eventually;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -115,8 +116,7 @@ fn restart_after_drop_keeps_everything() {
 
 #[test]
 fn acknowledged_change_survives_a_crash() {
-    let dir = tempfile::tempdir().unwrap();
-    let state = open(dir.path());
+    let (state, dir) = opened();
     let (fixture, key) = block_on(fixture_with_key(&state));
     let listed = everything_listed(&state);
     let left = crashed(dir.path());
@@ -130,8 +130,7 @@ fn acknowledged_change_survives_a_crash() {
 
 #[test]
 fn uses_are_written_back_while_it_runs() {
-    let dir = tempfile::tempdir().unwrap();
-    let state = open(dir.path());
+    let (state, dir) = opened();
     let (_, key) = block_on(fixture_with_key(&state));
     let now = clock::now();
     block_on(admit(&state, &key, now));
@@ -141,8 +140,7 @@ fn uses_are_written_back_while_it_runs() {
 
 #[test]
 fn checkpoint_follows_a_closed_segment_of_the_journal() {
-    let dir = tempfile::tempdir().unwrap();
-    let state = open(dir.path());
+    let (state, dir) = opened();
     let (_, key) = block_on(fixture_with_key(&state));
     let segment = Arc::new(Mutex::new(1));
     let current = Arc::clone(&segment);
@@ -194,13 +192,7 @@ fn digests_of_keys_that_were_revoked_long_ago_are_known_after_a_restart() {
         let state = open(dir.path());
         let (fixture, old) = fixture_with_key(&state).await;
         let rotated = PlainKey::generate(old.id).unwrap().digest();
-        let rotation = Change::RotateKey {
-            key: old.id,
-            digest: rotated,
-            at: long_ago,
-            previous_until: long_ago,
-            last: LastRotation::Any,
-        };
+        let rotation = rotation(old.id, rotated, long_ago);
         state.change(rotation).await.unwrap();
         state.change(Change::RevokeKey { key: old.id, at: long_ago }).await.unwrap();
         state.set_bounds(Bounds { keep_revoked: HOUR, ..Bounds::DEFAULT });
@@ -219,8 +211,7 @@ fn digests_of_keys_that_were_revoked_long_ago_are_known_after_a_restart() {
 
 #[test]
 fn removal_of_a_user_ends_the_keys_that_were_read_at_the_start() {
-    let dir = tempfile::tempdir().unwrap();
-    let state = open(dir.path());
+    let (state, dir) = opened();
     let (fixture, key) = block_on(fixture_with_key(&state));
     drop(state);
     let (state, now) = (open(dir.path()), clock::now());

@@ -8,7 +8,7 @@ use domain::clock::{self, Micros};
 use state::{Change, ChangeError, IdempotencyPlace, IdempotentRequest, State};
 
 use super::cases_idempotency::{new_token, repeated, request};
-use super::embedded::{crashed, open};
+use super::embedded::{crashed, open, opened};
 use super::fixture::{Fixture, fixture_with_key, new_fixture, new_key, new_user};
 use super::runtime::block_on;
 
@@ -22,8 +22,7 @@ async fn is_recorded(state: &State, fixture: &Fixture, request: &IdempotentReque
 
 #[test]
 fn crash_leaves_a_change_with_its_record_or_neither() {
-    let dir = tempfile::tempdir().unwrap();
-    let state = open(dir.path());
+    let (state, dir) = opened();
     let fixture = block_on(new_fixture(&state));
     let token = new_token();
     let changes: Vec<_> = (0..REQUESTS)
@@ -71,8 +70,7 @@ fn crash_leaves_a_change_with_its_record_or_neither() {
 
 #[test]
 fn restart_keeps_records_and_their_bound() {
-    let dir = tempfile::tempdir().unwrap();
-    let state = open(dir.path());
+    let (state, dir) = opened();
     let (fixture, key) = block_on(fixture_with_key(&state));
     let limit = |number: u32, once: &IdempotentRequest| Change::limit_org(fixture.org, Some(number)).once(once.clone());
     let (token, now) = (new_token(), clock::now());

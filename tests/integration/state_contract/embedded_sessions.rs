@@ -10,7 +10,7 @@ use state::{Change, Session, TicketSource};
 
 use super::cases_sessions::{created, end, find, new_session};
 use super::cases_tickets::{put, put_by, take};
-use super::embedded::{as_embedded, crashed, open};
+use super::embedded::{as_embedded, crashed, open, opened};
 use super::fixture::{admit, drain, fixture_with_key, rate_limit_status, refuse};
 use super::runtime::block_on;
 
@@ -23,8 +23,7 @@ fn rows(dir: &Path, table: &str) -> i64 {
 
 #[test]
 fn session_survives_a_restart_and_its_end_a_crash() {
-    let dir = tempfile::tempdir().unwrap();
-    let state = open(dir.path());
+    let (state, dir) = opened();
     let (session, digest) = block_on(created(&state));
     let (other, others) = block_on(created(&state));
     let org = other.memberships[1].org;
@@ -47,8 +46,7 @@ fn session_survives_a_restart_and_its_end_a_crash() {
 
 #[test]
 fn expired_records_are_removed_from_the_file() {
-    let dir = tempfile::tempdir().unwrap();
-    let state = open(dir.path());
+    let (state, dir) = opened();
     let now = clock::now();
     block_on(async {
         created(&state).await;
@@ -114,8 +112,7 @@ fn sign_ins_remove_neither_links_nor_the_few_sign_ins_of_others() {
 
 #[test]
 fn session_quota_bucket_is_not_refilled_by_a_replay() {
-    let dir = tempfile::tempdir().unwrap();
-    let state = open(dir.path());
+    let (state, dir) = opened();
     let (fixture, key) = block_on(fixture_with_key(&state));
     let quota_key = block_on(fixture.session_quota_key(&state, fixture.user));
     let left = crashed(dir.path());

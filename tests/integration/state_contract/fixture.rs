@@ -2,6 +2,7 @@
 //!
 //! Every organization has a name and a tag of its own, so that many cases can share one state.
 
+use crate::support::decide::decide_request;
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, Permission, UserId};
 use domain::key::{KeyDigest, KeyId, OrgTag, PlainKey};
@@ -117,18 +118,12 @@ pub(super) async fn fixture_with_key(state: &State) -> (Fixture, HeldKey) {
 }
 
 pub(super) async fn decide(state: &State, digest: &KeyDigest, now: Micros) -> Decision {
-    state.decide(DecideRequest { digest, id: None, access: RouteAccess::Everyone, client: None, now }).await.unwrap()
+    state.decide(decide_request(digest, now)).await.unwrap()
 }
 
 pub(super) async fn require(state: &State, digest: &KeyDigest, required: &str, now: Micros) -> Decision {
     state
-        .decide(DecideRequest {
-            digest,
-            id: None,
-            access: RouteAccess::Permission(&permission(required)),
-            client: None,
-            now,
-        })
+        .decide(DecideRequest { access: RouteAccess::Permission(&permission(required)), ..decide_request(digest, now) })
         .await
         .unwrap()
 }

@@ -7,8 +7,9 @@ use parking_lot::Mutex;
 
 use state::redis::{Address, Clock, Durability, Login, OnUnavailable, Servers, Settings};
 use state::{Redis as RedisState, State};
+use tokio::runtime::EnterGuard;
 
-use super::runtime::block_on;
+use super::runtime::{block_on, enter};
 use super::{CONCURRENT, QUOTA};
 use crate::support::redis::{Cluster, Redis};
 use crate::support::until;
@@ -54,6 +55,11 @@ pub(super) fn await_registration(server: &Redis) {
 
 pub(super) fn at(server: &Redis) -> Address {
     Address { host: "127.0.0.1".into(), port: server.port() }
+}
+
+/// Enters the runtime of the cases, and starts a server.
+pub(super) fn enter_with_server() -> (EnterGuard<'static>, Redis) {
+    (enter(), Redis::start())
 }
 
 /// A state on a server of its own.

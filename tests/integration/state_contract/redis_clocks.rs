@@ -16,6 +16,7 @@ use super::fixture::{decide, fixture_with_key};
 use super::redis::{at, settings};
 use super::runtime::{block_on, enter};
 use crate::migration::records::new_token;
+use crate::state_contract::redis::enter_with_server;
 use crate::support::redis::{Clock, Redis};
 use crate::support::until;
 
@@ -40,8 +41,7 @@ fn month_ahead() -> (Redis, State) {
 /// A gateway with a clock that is ahead has its own time in the change.
 #[test]
 fn sweep_by_a_clock_that_is_ahead_disables_nothing() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     let state = open(&server);
     block_on(async {
         let (_, key) = fixture_with_key(&state).await;

@@ -13,6 +13,8 @@ use super::fixture::{admit, created, fixture_with_key, refuse, revoke};
 use super::redis::{at, settings};
 use super::redis_load::{Load, Outcome, PLENTY, Sample};
 use super::runtime::{block_on, enter};
+use crate::state_contract::redis::enter_with_server;
+use crate::support::decide::decide_request;
 use crate::support::redis::{Certificates, Cluster, Proxy, Redis, Sentinels};
 use crate::support::until;
 
@@ -196,8 +198,7 @@ fn take_over_with<const N: usize>(server: &Redis, records: [(Vec<u8>, String); N
 /// The new process lacks the last writes, like a promoted replica.
 #[test]
 fn revocation_lost_by_a_failover_is_replayed() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     let proxy = Proxy::to(server.address());
     let state = open(in_use(Servers::Single(address(proxy.address())))).unwrap();
     let (fixture, key) = block_on(fixture_with_key(&state));
@@ -219,24 +220,12 @@ fn revocation_lost_by_a_failover_is_replayed() {
     take_over_with(&server, old);
     proxy.refuse(false);
     until("the service is back", || {
-        let ask = state::DecideRequest {
-            digest: &key.digest,
-            id: Some(key.id),
-            access: state::RouteAccess::Everyone,
-            client: None,
-            now: clock::now(),
-        };
+        let ask = state::DecideRequest { id: Some(key.id), ..decide_request(&key.digest, clock::now()) };
         block_on(state.decide(ask)).ok()
     });
     // The index of digests is gone too: the keys are found by their ids.
     let refusal = |held: &super::fixture::HeldKey| {
-        let ask = state::DecideRequest {
-            digest: &held.digest,
-            id: Some(held.id),
-            access: state::RouteAccess::Everyone,
-            client: None,
-            now: clock::now(),
-        };
+        let ask = state::DecideRequest { id: Some(held.id), ..decide_request(&held.digest, clock::now()) };
         super::fixture::refused(&block_on(state.decide(ask)).unwrap())
     };
     assert_eq!(refusal(&key), Refusal::Revoked);
@@ -247,8 +236,7 @@ fn revocation_lost_by_a_failover_is_replayed() {
 /// The new process lacks the last reports, like a promoted replica.
 #[test]
 fn slots_lost_by_a_failover_are_reported_again() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     let proxy = Proxy::to(server.address());
     let state = open(in_use(Servers::Single(address(proxy.address())))).unwrap();
     let (fixture, key) = block_on(fixture_with_key(&state));
@@ -343,21 +331,14 @@ fn tls_with_a_private_authority_and_a_client_certificate() {
     for tls in [Some(strange), Some(ClientSettings { ca, identity: None }), None] {
         let Ok(state) = with(tls) else { continue };
         let digest = key.digest;
-        let ask = state::DecideRequest {
-            digest: &digest,
-            id: None,
-            access: state::RouteAccess::Everyone,
-            client: None,
-            now: clock::now(),
-        };
+        let ask = decide_request(&digest, clock::now());
         assert!(block_on(state.decide(ask)).is_err());
     }
 }
 
 #[test]
 fn state_without_any_server_opens_and_refuses() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     let stopped = Servers::Single(at(&server));
     server.kill();
     let state = open(in_use(stopped)).unwrap();
@@ -365,13 +346,7 @@ fn state_without_any_server_opens_and_refuses() {
     let org = OrgTag::generate().unwrap();
     let key = domain::key::KeyId::generate(org).unwrap();
     let digest = domain::key::KeyDigest::of(b"whatever");
-    let ask = state::DecideRequest {
-        digest: &digest,
-        id: Some(key),
-        access: state::RouteAccess::Everyone,
-        client: None,
-        now: clock::now(),
-    };
+    let ask = state::DecideRequest { id: Some(key), ..decide_request(&digest, clock::now()) };
     assert_eq!(block_on(state.decide(ask)).unwrap_err(), Unavailable::Unreachable);
     server.restart();
     until("it is available", || state.is_available().then_some(()));

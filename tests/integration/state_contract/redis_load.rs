@@ -8,12 +8,13 @@ use domain::clock;
 use domain::quota::Quota;
 use domain::refusal::Refusal;
 use state::redis::Settings;
-use state::{DecideRequest, Decision, Redis as RedisState, RouteAccess, State, Unavailable};
+use state::{DecideRequest, Decision, Redis as RedisState, State, Unavailable};
 use tokio::task::JoinHandle;
 
 use super::fixture::{Fixture, HeldKey, new_fixture};
 use super::redis::set_up;
 use super::runtime::block_on;
+use crate::support::decide::decide_request;
 use crate::support::redis::Redis;
 use crate::support::until;
 
@@ -141,13 +142,7 @@ async fn client(
     let mut samples = Vec::new();
     while !over.load(Ordering::SeqCst) {
         let begun = Instant::now();
-        let asked = state.decide(DecideRequest {
-            digest: &key.digest,
-            id: Some(key.id),
-            access: RouteAccess::Everyone,
-            client: None,
-            now: clock::now(),
-        });
+        let asked = state.decide(DecideRequest { id: Some(key.id), ..decide_request(&key.digest, clock::now()) });
         let decision = asked.await;
         let took = begun.elapsed();
         let outcome = match &decision {

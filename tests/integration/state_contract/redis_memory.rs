@@ -17,8 +17,9 @@ use super::cases_policy::disabled;
 use super::cases_sessions;
 use super::fixture::{Fixture, HeldKey, fixture_with_key, new_key, new_org, record, refuse};
 use super::redis::{at, settings};
-use super::runtime::{block_on, enter};
+use super::runtime::block_on;
 use crate::migration::records::new_token;
+use crate::state_contract::redis::enter_with_server;
 use crate::support::redis::Redis;
 use crate::support::until;
 
@@ -41,8 +42,7 @@ fn revoke(key: &HeldKey) -> Change {
 
 #[test]
 fn withdrawals_are_accepted_while_memory_is_full() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     let state = open(&server);
     block_on(async {
         let keys: Vec<(Fixture, HeldKey)> = [
@@ -90,8 +90,7 @@ fn withdrawals_are_accepted_while_memory_is_full() {
 /// record of its request, and the lists by which its subject is found.
 #[test]
 fn programs_withdraw_while_memory_is_full() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     let state = open(&server);
     block_on(async {
         let (fixture, first) = fixture_with_key(&state).await;
@@ -141,8 +140,7 @@ fn programs_withdraw_while_memory_is_full() {
 /// Another gateway, which begins when the memory is full, learns of the revocation.
 #[test]
 fn gateway_connects_and_reads_revocations_while_memory_is_full() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     let state = open(&server);
     let (_, key) = block_on(fixture_with_key(&state));
     fill(&server);

@@ -17,6 +17,7 @@ use super::fixture::{admit, fixture_with_key, refuse};
 use super::redis::{await_registration, set_up, settings};
 use super::redis_load::{Load, Outcome, PLENTY, Sample};
 use super::runtime::{block_on, enter};
+use crate::state_contract::redis::enter_with_server;
 use crate::support::redis::{Hole, Options, Proxy, Redis};
 use crate::support::{is_strict, lenient, until};
 
@@ -224,8 +225,7 @@ fn server_without_its_scripts() {
 /// A request that Redis admits with a late reply, and the gateway offline, is one use.
 #[test]
 fn late_admission_counts_once() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     let proxy = Proxy::to(server.address());
     // A deadline that a busy machine keeps, and a delay beyond it.
     let (deadline, delay) = (Duration::from_millis(500), Duration::from_millis(1500));

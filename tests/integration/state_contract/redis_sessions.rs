@@ -19,6 +19,7 @@ use super::fixture::{admit, fixture_with_key, new_key};
 use super::redis::{at, settings};
 use super::redis_deployments::IDENTITY;
 use super::runtime::{block_on, enter};
+use crate::state_contract::redis::enter_with_server;
 use crate::support::redis::{Proxy, Redis};
 use crate::support::{lenient, until};
 
@@ -32,8 +33,7 @@ fn gateway(server: &Redis) -> State {
 
 #[test]
 fn session_change_by_one_gateway_holds_on_all() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     let [one, other] = [gateway(&server), gateway(&server)];
     block_on(async {
         let (session, digest) = created(&one).await;
@@ -52,8 +52,7 @@ fn session_change_by_one_gateway_holds_on_all() {
 
 #[test]
 fn session_use_is_written_once_a_minute_and_otherwise_costs_one_command() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     let state = gateway(&server);
     let (session, digest) = block_on(created(&state));
     let mut monitor = server.monitor();
@@ -71,8 +70,7 @@ fn session_use_is_written_once_a_minute_and_otherwise_costs_one_command() {
 
 #[test]
 fn session_use_does_not_restore_an_ended_session() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     let [one, other] = [gateway(&server), gateway(&server)];
     block_on(async {
         for _ in 0..200 {
@@ -89,8 +87,7 @@ fn session_use_does_not_restore_an_ended_session() {
 
 #[test]
 fn expired_sessions_and_tickets_are_deleted_by_redis() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     let state = gateway(&server);
     let now = clock::now();
     block_on(async {
@@ -116,8 +113,7 @@ fn expired_sessions_and_tickets_are_deleted_by_redis() {
 /// Sessions are never admitted offline, whatever `on_unavailable` says.
 #[test]
 fn sessions_are_unavailable_without_redis() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     let proxy = Proxy::to(server.address());
     let address = Address { host: "127.0.0.1".into(), port: proxy.address().port() };
     let deadline = Duration::from_millis(200);
@@ -143,8 +139,7 @@ fn sessions_are_unavailable_without_redis() {
 /// The new process lacks the last writes, like a promoted replica.
 #[test]
 fn session_end_lost_by_a_failover_is_replayed() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     let proxy = Proxy::to(server.address());
     let address = Address { host: "127.0.0.1".into(), port: proxy.address().port() };
     let state = open(settings(Servers::Single(address)));
@@ -173,8 +168,7 @@ fn session_end_lost_by_a_failover_is_replayed() {
 /// Repeating the change does not acknowledge it either, as long as no replica has it.
 #[test]
 fn session_change_without_replicas_is_not_acknowledged() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     let durability = Durability { replicas: 1, timeout: Duration::from_millis(20) };
     let state = Arc::new(open(Settings { durability, ..settings(Servers::Single(at(&server))) }));
     block_on(async {
@@ -202,8 +196,7 @@ fn session_change_without_replicas_is_not_acknowledged() {
 /// that died, is not there.
 #[test]
 fn session_quota_key_is_taken_only_once_it_is_written() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     let [one, other] = [gateway(&server), gateway(&server)];
     block_on(async {
         let (fixture, key) = fixture_with_key(&one).await;

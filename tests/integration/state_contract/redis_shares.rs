@@ -10,7 +10,7 @@ use domain::key::policy::{Disabled, DisabledBy, Field, PolicyPatch};
 use domain::quota::Quota;
 use domain::refusal::Refusal;
 use state::redis::{Address, Clock, OnUnavailable, Servers, Settings};
-use state::{Admitted, Change, DecideRequest, Decision, PolicyScope, Redis as RedisState, RouteAccess, State};
+use state::{Admitted, Change, DecideRequest, Decision, PolicyScope, Redis as RedisState, State};
 
 use super::cases_key_slots::limit;
 use super::cases_unused_keys::sweep;
@@ -18,6 +18,8 @@ use super::fixture::{Fixture, HeldKey, fixture_with_key, rotate};
 use super::redis::{at, set_up, settings};
 use super::redis_heartbeat::fixture_on;
 use super::runtime::{block_on, enter};
+use crate::state_contract::redis::enter_with_server;
+use crate::support::decide::decide_request;
 use crate::support::redis::{Cluster, Proxy, Redis};
 use crate::support::{is_strict, until};
 
@@ -69,13 +71,7 @@ fn until_settled(server: &Redis, gateways: usize) {
 /// Admits a request by Redis, which answers late on a busy machine: the deadline is short.
 fn admit_by_redis(state: &State, key: &HeldKey) -> Admitted {
     until("Redis admits the key", || {
-        let request = DecideRequest {
-            digest: &key.digest,
-            id: None,
-            access: RouteAccess::Everyone,
-            client: None,
-            now: clock::now(),
-        };
+        let request = decide_request(&key.digest, clock::now());
         match block_on(state.decide(request)) {
             Ok(Decision::Admitted(admitted)) if !admitted.provisional => Some(admitted),
             _ => None,
@@ -91,13 +87,7 @@ async fn hammer(state: Arc<State>, keys: Vec<HeldKey>, until: Instant) -> Vec<Us
         if begun >= until {
             break;
         }
-        let request = DecideRequest {
-            digest: &key.digest,
-            id: Some(key.id),
-            access: RouteAccess::Everyone,
-            client: None,
-            now: clock::now(),
-        };
+        let request = DecideRequest { id: Some(key.id), ..decide_request(&key.digest, clock::now()) };
         if let Ok(Decision::Admitted(Admitted { provisional, .. })) = state.decide(request).await {
             uses.push(Use { begun, ended: Instant::now(), provisional });
         }
@@ -115,13 +105,7 @@ fn hammered(gateways: &[Arc<State>], keys: &[HeldKey], time: Duration) -> Vec<Us
 
 /// Takes all tokens that Redis has; it answers late on a busy machine.
 fn drain_by_redis(state: &State, key: &HeldKey) {
-    let request = || DecideRequest {
-        digest: &key.digest,
-        id: None,
-        access: RouteAccess::Everyone,
-        client: None,
-        now: clock::now(),
-    };
+    let request = || decide_request(&key.digest, clock::now());
     while matches!(block_on(state.decide(request())), Ok(Decision::Admitted(_))) {}
 }
 
@@ -160,8 +144,7 @@ fn used(state: &State, key: &HeldKey) -> usize {
 
 #[test]
 fn bound_holds_over_an_outage_and_everything_is_repaid() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     let settings = known_keys(at(&server));
     let (_, key) = set_up(&settings, fixture_with_key);
     let gateways: Vec<_> = (0..GATEWAYS).map(|_| open(&settings)).collect();
@@ -187,8 +170,7 @@ fn bound_holds_over_an_outage_and_everything_is_repaid() {
 
 #[test]
 fn gateway_that_is_cut_off_repays_its_share_below_zero() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     let proxy = Proxy::to(server.address());
     let behind = Address { host: "127.0.0.1".into(), port: proxy.address().port() };
     let settings = known_keys(at(&server));
@@ -220,8 +202,7 @@ fn gateway_that_is_cut_off_repays_its_share_below_zero() {
 /// A sweep of another gateway disables a key as unused while this one admits it without Redis: the use wins.
 #[test]
 fn use_that_was_not_reported_yet_wins_over_a_sweep() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     let proxy = Proxy::to(server.address());
     let behind = Address { host: "127.0.0.1".into(), port: proxy.address().port() };
     let settings = known_keys(at(&server));
@@ -292,8 +273,7 @@ fn inflow_of_a_share_counts_once_when_other_gateways_come_and_go() {
 
 #[test]
 fn all_secrets_of_a_key_draw_on_one_share() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     let settings = known_keys(at(&server));
     let (old, new) = set_up(&settings, async |state| {
         let ((_, old), now) = (fixture_with_key(state).await, clock::now());
@@ -314,8 +294,7 @@ fn all_secrets_of_a_key_draw_on_one_share() {
 
 #[test]
 fn slots_are_shared_of_those_that_were_free() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     let settings = Settings { concurrent: 8, ..known_keys(at(&server)) };
     let (_, key) = set_up(&settings, fixture_with_key);
     share_slots(&server, &settings, &key, Refusal::TooManyInFlight);
@@ -323,8 +302,7 @@ fn slots_are_shared_of_those_that_were_free() {
 
 #[test]
 fn slots_of_a_key_are_shared_of_those_that_were_free() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     let settings = Settings { concurrent: 100, ..known_keys(at(&server)) };
     let key = set_up(&settings, async |state| {
         let (_, key) = fixture_with_key(state).await;
@@ -352,13 +330,7 @@ fn share_slots(server: &Redis, settings: &Settings, key: &HeldKey, full_by: Refu
     let mut full = [false; GATEWAYS];
     while Instant::now() < deadline && !full.iter().all(|full| *full) {
         for (gateway, full) in gateways.iter().zip(&mut full) {
-            let request = DecideRequest {
-                digest: &key.digest,
-                id: None,
-                access: RouteAccess::Everyone,
-                client: None,
-                now: clock::now(),
-            };
+            let request = decide_request(&key.digest, clock::now());
             match block_on(gateway.decide(request)) {
                 Ok(Decision::Admitted(admitted)) => offline.push(admitted),
                 Ok(Decision::Denied { refusal, .. }) if refusal == full_by => *full = true,

@@ -9,15 +9,14 @@ use state::embedded::OpenError;
 use state::{Change, ChangeError, Embedded, IdempotencyPlace, OrgPolicy, State, UnusedKeys, User};
 
 use super::cases_idempotency::{new_token, request};
-use super::embedded::{open, record, settings};
+use super::embedded::{open, opened, record, settings};
 use super::fixture::{admit, fixture_with_key, new_key, new_user, refuse};
 use super::runtime::block_on;
 use crate::support::SmallDisk;
 
 #[test]
 fn state_file_is_opened_by_one_process_at_a_time() {
-    let dir = tempfile::tempdir().unwrap();
-    let state = open(dir.path());
+    let (state, dir) = opened();
     let again = || Embedded::open(&settings(dir.path().join("state.db")));
     assert!(matches!(again(), Err(OpenError::Locked(path)) if path == dir.path().join("state.db")));
     block_on(state.close());
@@ -93,8 +92,7 @@ fn state_file_is_readable_by_its_owner_only() {
 
 #[test]
 fn failed_write_changes_nothing_and_loses_no_use() {
-    let dir = tempfile::tempdir().unwrap();
-    let state = open(dir.path());
+    let (state, dir) = opened();
     let (fixture, key) = block_on(fixture_with_key(&state));
     let intruder = rusqlite::Connection::open(dir.path().join("state.db")).unwrap();
     intruder.execute_batch("BEGIN IMMEDIATE").unwrap();

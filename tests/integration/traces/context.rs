@@ -6,8 +6,7 @@ use crate::support::{Client, Collector, Gateway, Upstream};
 #[test]
 fn request_is_one_trace_from_the_gateway_to_the_upstream() {
     let (upstream, collector) = (Upstream::start(), Collector::start());
-    let gateway = gateway(&upstream, &collector, "service: edge");
-    let key = gateway.key();
+    let (gateway, key) = gateway(&upstream, &collector, "service: edge").and_key();
     let response = Client::connect(gateway.address).get("/items/7?page=2", &key.text);
     assert_eq!(response.status, 200);
     let spans = collector.wait_for(2);
@@ -57,8 +56,7 @@ fn request_is_one_trace_from_the_gateway_to_the_upstream() {
 #[test]
 fn refused_request_has_its_trace_in_the_problem_and_in_the_audit() {
     let (upstream, collector) = (Upstream::start(), Collector::start());
-    let gateway = gateway(&upstream, &collector, "ratio: 0");
-    let key = gateway.key();
+    let (gateway, key) = gateway(&upstream, &collector, "ratio: 0").and_key();
     let response = Client::connect(gateway.address).get("/secret", &key.text);
     assert_eq!(response.code(), "insufficient_scope");
     let spans = collector.wait_for(1);
@@ -94,8 +92,7 @@ fn trace_of_a_trusted_proxy_goes_on() {
 fn context_of_a_client_is_replaced_or_linked_to() {
     for (clients, links) in [("", 0), ("clients: link", 1)] {
         let (upstream, collector) = (Upstream::start(), Collector::start());
-        let gateway = gateway(&upstream, &collector, clients);
-        let key = gateway.key().text;
+        let (gateway, key) = gateway(&upstream, &collector, clients).and_secret();
         // The client cannot have the request left out, either.
         let own = traceparent("00");
         let fields = [("traceparent", own.as_str()), ("tracestate", "a=1")];
@@ -142,9 +139,7 @@ fn invalid_context_of_a_trusted_proxy_begins_a_new_trace() {
 
 #[test]
 fn context_goes_through_as_it_came_when_traces_are_off() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key().text;
+    let (upstream, gateway, key) = Gateway::with_secret("");
     let own = traceparent("01");
     let fields = [("traceparent", own.as_str()), ("tracestate", "a=1")];
     Client::connect(gateway.address).request("GET", "/items/7", &key, &fields, b"");

@@ -58,8 +58,7 @@ fn each_try_has_a_span_of_its_own() {
 fn endpoint_without_a_connection_has_a_span_with_the_reason() {
     let collector = Collector::start();
     let nothing = free_address();
-    let gateway = Gateway::with(&[nothing], &format!("{}{ROUTES}", collector.telemetry("")));
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[nothing], &format!("{}{ROUTES}", collector.telemetry(""))).and_secret();
     let response = Client::connect(gateway.address).get("/items/7", &key);
     assert_eq!(response.code(), "upstream_unavailable");
     let spans = collector.wait_for(2);
@@ -83,8 +82,7 @@ fn http2_is_traced_on_both_sides() {
         upstream.address,
         collector.telemetry("")
     );
-    let gateway = Gateway::with(&[], &blocks);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[], &blocks).and_secret();
     let response = fetch_http2(gateway.address, "GET", "/items/7", &key).unwrap();
     let spans = collector.wait_for(2);
     let (server, client) = (servers(&spans)[0], clients(&spans)[0]);
@@ -112,8 +110,7 @@ fn tunnel_is_one_span_from_the_request_to_its_end() {
         String::from_utf8(received).unwrap()
     });
     let collector = Collector::start();
-    let gateway = Gateway::with(&[address], &format!("{}{ROUTES}", collector.telemetry("")));
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[address], &format!("{}{ROUTES}", collector.telemetry(""))).and_secret();
     let mut client = Client::connect(gateway.address);
     client.send(head("GET", "/socket", &key, &[("Connection", "Upgrade"), ("Upgrade", "websocket")], 0));
     assert_eq!(client.head().unwrap().0, 101);
@@ -132,8 +129,7 @@ fn tunnel_is_one_span_from_the_request_to_its_end() {
 fn request_that_the_client_breaks_off_is_an_error() {
     // It never answers.
     let (upstream, collector) = (Upstream::answering(|_, _| {}), Collector::start());
-    let gateway = gateway(&upstream, &collector, "ratio: 0");
-    let key = gateway.key().text;
+    let (gateway, key) = gateway(&upstream, &collector, "ratio: 0").and_secret();
     let mut client = Client::connect(gateway.address);
     client.send(head("GET", "/items/7", &key, &[], 0));
     crate::support::eventually("the upstream has the request", || upstream.count() == 1);

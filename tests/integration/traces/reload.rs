@@ -13,8 +13,7 @@ fn reload(gateway: &Gateway, change: impl FnOnce(&str) -> String) {
 #[test]
 fn traces_are_turned_on_changed_and_turned_off_by_reloads() {
     let (upstream, first, second) = (Upstream::start(), Collector::start(), Collector::start());
-    let gateway = Gateway::with(&[upstream.address], ROUTES);
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[upstream.address], ROUTES).and_secret();
     let mut client = Client::connect(gateway.address);
     let mut get = || assert_eq!(client.get("/items/7", &key).status, 200);
     get();
@@ -36,8 +35,7 @@ fn traces_are_turned_on_changed_and_turned_off_by_reloads() {
 #[test]
 fn spans_of_the_settings_before_are_sent_where_they_belong() {
     let (upstream, first, second) = (Upstream::start(), Collector::start(), Collector::start());
-    let gateway = Gateway::with(&[upstream.address], &format!("{}{ROUTES}", first.telemetry("")));
-    let key = gateway.key().text;
+    let (gateway, key) = Gateway::with(&[upstream.address], &format!("{}{ROUTES}", first.telemetry(""))).and_secret();
     let mut client = Client::connect(gateway.address);
     assert_eq!(client.get("/items/7", &key).status, 200);
     reload(&gateway, |text| text.replace(&first.telemetry(""), &second.telemetry("")));

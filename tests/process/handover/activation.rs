@@ -40,8 +40,7 @@ fn fails(setup: &Setup, sockets: Vec<OwnedFd>, names: &str) -> String {
 #[test]
 fn gateway_serves_on_the_sockets_of_systemd_and_leaves_them_open() {
     let backend = Backend::start();
-    let setup = Setup::new(backend.upstream.address, BLOCKS);
-    let key = setup.key();
+    let (setup, key) = Setup::new(backend.upstream.address, BLOCKS).and_key();
     let config = std::path::absolute(setup.path()).unwrap();
     let listen = TcpListener::bind(setup.address).unwrap();
     let admin = TcpListener::bind(setup.admin).unwrap();

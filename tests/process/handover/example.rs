@@ -52,8 +52,7 @@ fn answer(response: &Response) -> String {
 #[test]
 fn hand_over_goes_as_its_page_tells_it() {
     let backend = Backend::start();
-    let setup = Setup::new(backend.upstream.address, BLOCKS);
-    let key = setup.key();
+    let (setup, key) = Setup::new(backend.upstream.address, BLOCKS).and_key();
     let lineage = Lineage::start(setup);
     let mut example = Example { story: Story::of("hand-over.md"), lineage, key };
     example.story.tell(format!("{:<3}  {:<63}  tokens  slots", "by", "event"));

@@ -14,8 +14,7 @@ use super::{BLOCKS, Backend, Lineage, Tunnel, is_running, signal};
 use crate::support::{Client, KEYGATE, SetOnDrop, Setup, eventually, exit_status, head, until};
 
 fn start(backend: &Backend) -> (Lineage, String) {
-    let setup = Setup::new(backend.upstream.address, BLOCKS);
-    let key = setup.key();
+    let (setup, key) = Setup::new(backend.upstream.address, BLOCKS).and_key();
     (Lineage::start(setup), key)
 }
 
@@ -161,8 +160,7 @@ fn new_process_that_hangs_before_it_serves_is_killed_and_not_the_one_that_it_nam
 fn new_process_that_hangs_and_cannot_be_killed_stalls_the_old_one_for_a_bounded_time() {
     let unshared = ["--user", "--map-root-user", "--pid", "--fork", "--kill-child"];
     let backend = Backend::start();
-    let setup = Setup::new(backend.upstream.address, BLOCKS);
-    let key = setup.key();
+    let (setup, key) = Setup::new(backend.upstream.address, BLOCKS).and_key();
     // By util-linux, where user namespaces are allowed.
     let first = setup.start_by(Command::new("unshare").args(unshared).arg(KEYGATE));
     let mut lineage = Lineage { setup, first, later: Mutex::default() };

@@ -9,8 +9,7 @@ use crate::support::{Client, Setup, eventually, head, until};
 
 pub(super) fn start(backend: &Backend, concurrent: usize) -> (Lineage, String) {
     let blocks = BLOCKS.replace("concurrent: 100", &format!("concurrent: {concurrent}"));
-    let setup = Setup::new(backend.upstream.address, &blocks);
-    let key = setup.key();
+    let (setup, key) = Setup::new(backend.upstream.address, &blocks).and_key();
     (Lineage::start(setup), key)
 }
 

@@ -69,8 +69,7 @@ fn uses_by_a_secret_in_its_overlap_count_at_both_processes() {
 #[test]
 fn request_with_a_retired_key_is_that_of_a_revoked_one_at_the_new_process() {
     let backend = Backend::start();
-    let setup = Setup::new(backend.upstream.address, BLOCKS);
-    let key = setup.key();
+    let (setup, key) = Setup::new(backend.upstream.address, BLOCKS).and_key();
     setup.ok(&["key", "revoke", &key[8..17]]);
     retire_revoked_keys(&setup);
     let mut lineage = Lineage::start(setup);

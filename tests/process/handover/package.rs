@@ -67,8 +67,7 @@ impl Machine {
 #[test]
 fn package_hands_over_from_a_running_gateway_without_a_failed_request() {
     let backend = Backend::start();
-    let setup = Setup::new(backend.upstream.address, BLOCKS);
-    let key = setup.key();
+    let (setup, key) = Setup::new(backend.upstream.address, BLOCKS).and_key();
     let machine = Machine::new(&setup);
     let mut lineage = Lineage { first: setup.start_logged(), setup, later: Mutex::default() };
     let mut tunnel = Tunnel::open(&lineage.setup, &key);

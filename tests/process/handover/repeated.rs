@@ -29,8 +29,7 @@ fn count_open_files(process: u32) -> usize {
 #[test]
 fn hundred_failed_hand_overs_change_nothing() {
     let backend = Backend::start();
-    let setup = Setup::new(backend.upstream.address, BLOCKS);
-    let key = setup.key();
+    let (setup, key) = Setup::new(backend.upstream.address, BLOCKS).and_key();
     let mut lineage = Lineage::start(setup);
     let mut client = Client::connect(lineage.setup.address);
     let mut answered = 0;

@@ -12,8 +12,7 @@ use crate::systemd::{Systemd, has, value};
 #[test]
 fn signal_replaces_the_gateway_and_systemd_follows() {
     let backend = Backend::start();
-    let setup = Setup::new(backend.upstream.address, BLOCKS);
-    let key = setup.key();
+    let (setup, key) = Setup::new(backend.upstream.address, BLOCKS).and_key();
     let systemd = Systemd::listen(&setup);
     let first = setup.start_by(&mut Systemd::command(&setup));
     assert!(has(&systemd.next(), "READY", "1"));
@@ -69,8 +68,7 @@ fn new_process_notifies_the_watchdog() {
 #[test]
 fn requests_at_the_old_process_are_decided_while_systemd_reads_nothing() {
     let backend = Backend::start();
-    let setup = Setup::new(backend.upstream.address, BLOCKS);
-    let key = setup.key();
+    let (setup, key) = Setup::new(backend.upstream.address, BLOCKS).and_key();
     let path = setup.path().join("notify.sock");
     let unread = UnixDatagram::bind(&path).unwrap();
     unread.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
@@ -115,8 +113,7 @@ pub(super) fn peer(setup: &Setup) -> u32 {
 #[test]
 fn signal_that_leads_to_no_new_process_is_logged_and_changes_nothing() {
     let backend = Backend::start();
-    let setup = Setup::new(backend.upstream.address, BLOCKS);
-    let key = setup.key();
+    let (setup, key) = Setup::new(backend.upstream.address, BLOCKS).and_key();
     let mut lineage = Lineage::start(setup);
     let text = lineage.setup.text();
     lineage.setup.write(&text.replace("workers: 2", "workers: 3"));

@@ -14,6 +14,7 @@ use super::gateway_thread::{GatewayThread, pass};
 use super::{LIMIT, counted, fill, open, shipped, slot};
 use crate::state_contract::fixture::{HeldKey, decide, fixture_with_key};
 use crate::state_contract::redis::at;
+use crate::state_contract::redis::enter_with_server;
 use crate::state_contract::redis_heartbeat::fixture_on;
 use crate::state_contract::runtime::{block_on, enter};
 use crate::support::redis::{Clock, Cluster, Redis};
@@ -48,8 +49,7 @@ async fn holders_keep_their_slots(server: &Redis, absence: impl AsyncFnOnce(&Sta
 
 #[test]
 fn server_frozen_for_longer_than_a_lease_takes_no_slots_from_their_holders() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     block_on(holders_keep_their_slots(&server, async |_, _| {
         server.stop_process();
         pass(ABSENCE).await;
@@ -70,8 +70,7 @@ fn server_restarted_from_disk_after_more_than_a_lease_takes_no_slots_from_their_
 
 #[test]
 fn server_without_memory_for_longer_than_a_lease_takes_no_slots_from_their_holders() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     block_on(holders_keep_their_slots(&server, async |_, _| {
         server.cli::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
         pass(ABSENCE).await;
@@ -91,8 +90,7 @@ fn clock_that_steps_forward_takes_no_slots_from_their_holders() {
 
 #[test]
 fn slots_of_a_gateway_that_died_in_an_absence_are_free_a_lease_later() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     block_on(async {
         let settings = shipped(&server, LEASE);
         let (dying, other) = (GatewayThread::open(&settings).await, open(&settings).await);
@@ -131,8 +129,7 @@ async fn slots_of_the_dead_are_free(settings: &Settings, (other, key): (Arc<Stat
 
 #[test]
 fn slots_of_a_dead_gateway_are_free_a_lease_later_in_a_quiet_organization() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     block_on(async {
         let settings = shipped(&server, LEASE);
         let other = open(&settings).await;
@@ -172,8 +169,7 @@ fn second_absence_at_once_takes_no_slots_from_their_holders() {
 /// Nobody asked for longer than a lease, and then rarely: each pause looks like an absence.
 #[test]
 fn leases_of_a_dead_fleet_are_extended_twice_at_most() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     block_on(async {
         let mut settings = shipped(&server, LEASE);
         settings.clock = redis::Clock::Caller;

@@ -14,6 +14,7 @@ use super::{Gauge, LIMIT, PLENTY, ask, counted, counted_of_key, fill, open, ship
 use crate::state_contract::PATIENCE;
 use crate::state_contract::cases_key_slots::limit;
 use crate::state_contract::fixture::{HeldKey, fixture_with_key};
+use crate::state_contract::redis::enter_with_server;
 use crate::state_contract::redis::settings;
 use crate::state_contract::redis_failovers::{cut_replication, primary_with_replica};
 use crate::state_contract::runtime::{block_on, enter};
@@ -60,8 +61,7 @@ async fn until_forgotten(server: &Redis, key: &HeldKey) {
 
 #[test]
 fn slots_of_a_key_are_shared_by_three_gateways() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     block_on(async {
         let settings = shipped(&server, LEASE);
         let gateways = [open(&settings).await, open(&settings).await, open(&settings).await];
@@ -88,8 +88,7 @@ fn slots_of_a_key_are_shared_by_three_gateways() {
 
 #[test]
 fn slots_of_a_key_on_a_dead_gateway_are_free_within_the_lease() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     block_on(async {
         let settings = shipped(&server, LEASE);
         let dying = GatewayThread::open(&settings).await;

@@ -10,7 +10,8 @@ use state::{Admitted, Change, Decision, State};
 use super::gateway_thread::{GatewayThread, pass};
 use super::{LIMIT, ask, counted, fill, open, shipped, slot};
 use crate::state_contract::fixture::fixture_with_key;
-use crate::state_contract::runtime::{block_on, enter};
+use crate::state_contract::redis::enter_with_server;
+use crate::state_contract::runtime::block_on;
 use crate::support::redis::Redis;
 use crate::support::{lenient, until};
 
@@ -21,8 +22,7 @@ const ALL: usize = LIMIT as usize;
 
 #[test]
 fn slots_of_a_dead_gateway_are_free_within_the_lease() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     block_on(async {
         // Long enough that a heartbeat which a loaded machine delays does not look like an early end.
         let lease = 3 * LEASE;
@@ -46,8 +46,7 @@ fn slots_of_a_dead_gateway_are_free_within_the_lease() {
 /// The next gateway has no record of the dead one, whose lease is the only one that can expire.
 #[test]
 fn slots_of_a_lone_dead_gateway_at_the_limit_are_free_within_the_lease() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     block_on(async {
         let settings = shipped(&server, LEASE);
         let (dying, survivor) = (GatewayThread::open(&settings).await, open(&settings).await);
@@ -66,8 +65,7 @@ fn slots_of_a_lone_dead_gateway_at_the_limit_are_free_within_the_lease() {
 /// lease, so the heartbeat has to.
 #[test]
 fn slot_held_for_longer_than_three_leases_still_counts() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     block_on(async {
         let settings = shipped(&server, Duration::from_secs(1));
         let (holder, other) = (open(&settings).await, open(&settings).await);
@@ -103,8 +101,7 @@ async fn refusal(state: &State, digest: &KeyDigest) -> Refusal {
 
 #[test]
 fn gateway_frozen_for_longer_than_its_lease_resyncs_before_it_admits() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     block_on(async {
         let lease = Duration::from_secs(1);
         let settings = shipped(&server, lease);

@@ -16,9 +16,9 @@ use super::slots::all_slots_return;
 use super::{Gauge, LIMIT, ask, open, shipped};
 use crate::state_contract::PATIENCE;
 use crate::state_contract::fixture::{fixture_with_key, record};
-use crate::state_contract::runtime::{block_on, enter};
+use crate::state_contract::redis::enter_with_server;
+use crate::state_contract::runtime::block_on;
 use crate::support::Random;
-use crate::support::redis::Redis;
 
 const LEASE: Duration = Duration::from_secs(3);
 const LOAD: Duration = Duration::from_secs(4);
@@ -33,8 +33,7 @@ struct Admissions([AtomicU64; 2]);
 
 #[test]
 fn cut_connections_leak_and_double_nothing() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     block_on(async {
         let near = shipped(&server, LEASE);
         let (mut gateways, mut networks) = (vec![open(&near).await], Vec::new());

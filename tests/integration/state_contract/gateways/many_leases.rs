@@ -7,7 +7,8 @@ use domain::key::OrgTag;
 
 use super::{LIMIT, counted, fill, open, shipped, slot};
 use crate::state_contract::fixture::fixture_with_key;
-use crate::state_contract::runtime::{block_on, enter};
+use crate::state_contract::redis::enter_with_server;
+use crate::state_contract::runtime::block_on;
 use crate::support::redis::Redis;
 use crate::support::until;
 
@@ -44,8 +45,7 @@ fn add_leases(server: &Redis, tag: OrgTag, count: u32, age: f64) {
 
 #[test]
 fn report_and_decision_read_no_other_lease_while_none_may_have_ended() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     block_on(async {
         let gateway = open(&shipped(&server, LEASE)).await;
         let (fixture, key) = fixture_with_key(&gateway).await;
@@ -67,8 +67,7 @@ fn report_and_decision_read_no_other_lease_while_none_may_have_ended() {
 
 #[test]
 fn read_of_a_key_does_not_carry_the_leases() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     block_on(async {
         let (gateway, other) = (open(&shipped(&server, LEASE)).await, open(&shipped(&server, LEASE)).await);
         let (fixture, key) = fixture_with_key(&gateway).await;
@@ -85,8 +84,7 @@ fn read_of_a_key_does_not_carry_the_leases() {
 
 #[test]
 fn leases_of_other_gateways_count_and_end() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     block_on(async {
         let gateway = open(&shipped(&server, LEASE)).await;
         let (fixture, key) = fixture_with_key(&gateway).await;

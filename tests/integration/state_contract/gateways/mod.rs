@@ -10,9 +10,10 @@ use domain::key::{KeyDigest, KeyId, OrgTag};
 use domain::quota::Quota;
 use domain::refusal::Refusal;
 use state::redis::{Clock, Servers, Settings};
-use state::{Admitted, DecideRequest, Decision, Redis as RedisState, RouteAccess, State, Unavailable};
+use state::{Admitted, Decision, Redis as RedisState, State, Unavailable};
 
 use super::redis::{at, settings};
+use crate::support::decide::decide_request;
 use crate::support::lenient;
 use crate::support::redis::Redis;
 
@@ -57,9 +58,7 @@ async fn open_four(settings: &Settings) -> Vec<Arc<State>> {
 
 /// One decision at the server's time.
 async fn ask(state: &State, digest: &KeyDigest) -> Result<Decision, Unavailable> {
-    state
-        .decide(DecideRequest { digest, id: None, access: RouteAccess::Everyone, client: None, now: clock::now() })
-        .await
+    state.decide(decide_request(digest, clock::now())).await
 }
 
 /// Acquires a slot; `None` when none is free or the reply is late.

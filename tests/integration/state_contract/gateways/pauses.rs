@@ -14,8 +14,8 @@ use state::{Change, Decision, State};
 use super::gateway_thread::pass;
 use super::{open_four, shipped};
 use crate::state_contract::fixture::{decide, fixture_with_key};
-use crate::state_contract::runtime::{block_on, enter};
-use crate::support::redis::Redis;
+use crate::state_contract::redis::enter_with_server;
+use crate::state_contract::runtime::block_on;
 
 /// Ten requests a second, and a burst of a minute's worth.
 const QUOTA: Quota = Quota { requests: 10, per: Duration::from_secs(1), burst: 600, strict: false };
@@ -41,8 +41,7 @@ async fn drain(gateways: &[Arc<State>], digest: &KeyDigest, now: impl Fn(usize) 
 
 #[test]
 fn refill_after_a_pause_is_capped_by_the_burst() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     block_on(async {
         let mut settings = shipped(&server, LEASE);
         (settings.quota, settings.clock) = (QUOTA, Clock::Caller);
@@ -61,8 +60,7 @@ fn refill_after_a_pause_is_capped_by_the_burst() {
 
 #[test]
 fn server_clock_alone_decides() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     block_on(async {
         let mut settings = shipped(&server, LEASE);
         settings.quota = QUOTA;

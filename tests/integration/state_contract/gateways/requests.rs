@@ -16,10 +16,11 @@ use super::cutting_proxy::CuttingProxy;
 use super::{open, shipped};
 use crate::state_contract::cases_idempotency::{TASKS, new_token, only_resource, repeated, request};
 use crate::state_contract::fixture::{Fixture, fixture_with_key, new_fixture, new_key, new_org, record};
+use crate::state_contract::redis::enter_with_server;
 use crate::state_contract::redis::{at, settings};
 use crate::state_contract::runtime::{block_on, enter};
 use crate::support::Random;
-use crate::support::redis::{Cluster, Redis};
+use crate::support::redis::Cluster;
 
 const LEASE: Duration = Duration::from_secs(30);
 /// Requests over connections that are cut.
@@ -53,8 +54,7 @@ async fn equal_requests_make_one_key(settings: &Settings) {
 
 #[test]
 fn equal_requests_at_two_gateways_make_one_key() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     block_on(async {
         equal_requests_make_one_key(&shipped(&server, LEASE)).await;
         // One claim for each key: those of the other requests were given back.
@@ -84,8 +84,7 @@ fn equal_requests_at_two_gateways_of_a_cluster_make_one_key() {
 
 #[test]
 fn requests_over_cut_connections_are_made_once() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     block_on(async {
         let near = shipped(&server, LEASE);
         let good = open(&near).await;
@@ -130,8 +129,7 @@ fn requests_over_cut_connections_are_made_once() {
 /// One organization for each request, although its first attempts ended anywhere: as at gateways that died.
 #[test]
 fn creation_of_an_organization_that_is_given_up_leaves_one() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     block_on(async {
         let state = open(&shipped(&server, LEASE)).await;
         let mut random = Random::new(7);

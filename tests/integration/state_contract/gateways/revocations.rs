@@ -10,8 +10,8 @@ use state::{Change, Decision, State};
 
 use super::{ask, open_four, shipped};
 use crate::state_contract::fixture::{HeldKey, new_fixture};
-use crate::state_contract::runtime::{block_on, enter};
-use crate::support::redis::Redis;
+use crate::state_contract::redis::enter_with_server;
+use crate::state_contract::runtime::block_on;
 
 const TRIALS: usize = 10_000;
 /// Concurrent trials: enough to keep all gateways busy.
@@ -19,8 +19,7 @@ const CONCURRENT_TRIALS: usize = 64;
 
 #[test]
 fn revoked_key_is_admitted_by_no_gateway() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     block_on(async {
         let gateways = open_four(&shipped(&server, Duration::from_secs(10))).await;
         let fixture = new_fixture(&gateways[0]).await;

@@ -12,7 +12,8 @@ use tokio::time::{sleep, timeout};
 use super::{Gauge, LIMIT, ask, counted, fill, open, shipped, slot};
 use crate::state_contract::PATIENCE;
 use crate::state_contract::fixture::fixture_with_key;
-use crate::state_contract::runtime::{block_on, enter};
+use crate::state_contract::redis::enter_with_server;
+use crate::state_contract::runtime::block_on;
 use crate::support::redis::{Proxy, Redis};
 use crate::support::{Random, until};
 
@@ -25,8 +26,7 @@ const REQUESTS: u32 = 120;
 
 #[test]
 fn slots_of_an_organization_are_shared_by_four_gateways() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     // One gateway has a network that delays replies, sometimes beyond the deadline.
     let slow = Proxy::to(server.address());
     block_on(async {

@@ -13,6 +13,7 @@ use super::{cut_replication, is_admitted, open, primary_with_replica, worker_of}
 use crate::state_contract::cases_sessions;
 use crate::state_contract::fixture::{Fixture, HeldKey, new_fixture, revoke};
 use crate::state_contract::redis::at;
+use crate::state_contract::redis::enter_with_server;
 use crate::state_contract::runtime::{block_on, enter};
 use crate::support::redis::Redis;
 use crate::support::{is_strict, until};
@@ -139,8 +140,7 @@ fn check(gateways: &[Gateway], server: &Redis) {
 
 /// The server restarts with a snapshot from before the revocations.
 fn restart(size: Size) {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     let gateways = block_on(start(&Servers::Single(at(&server)), size));
     server.cli::<()>(&["SAVE"]);
     block_on(async { many(gateways.len(), async |number| gateways[number].revoke().await).await });

@@ -9,15 +9,15 @@ use std::time::Duration;
 use domain::clock;
 use domain::session::TokenDigest;
 use state::redis::{Address, Clock, Servers, Settings};
-use state::{
-    Change, DecideRequest, Decision, Redis as RedisState, RevocationEntry, RouteAccess, Session, State, Unavailable,
-};
+use state::{Change, DecideRequest, Decision, Redis as RedisState, RevocationEntry, Session, State, Unavailable};
 
 use super::cases_sessions;
 use super::fixture::{Fixture, HeldKey, fixture_with_key, revoke};
 use super::redis::{at, settings};
 use super::redis_load::PLENTY;
 use super::runtime::{block_on, enter};
+use crate::state_contract::redis::enter_with_server;
+use crate::support::decide::decide_request;
 use crate::support::redis::{Cluster, Proxy, Redis};
 use crate::support::{is_strict, until};
 
@@ -118,13 +118,7 @@ impl Subjects {
 
 /// Uses a key.
 async fn is_admitted(state: &State, key: &HeldKey) -> Result<bool, Unavailable> {
-    let request = DecideRequest {
-        digest: &key.digest,
-        id: Some(key.id),
-        access: RouteAccess::Everyone,
-        client: None,
-        now: clock::now(),
-    };
+    let request = DecideRequest { id: Some(key.id), ..decide_request(&key.digest, clock::now()) };
     Ok(matches!(state.decide(request).await?, Decision::Admitted(_)))
 }
 
@@ -283,8 +277,7 @@ fn revocation_acknowledged_by_the_old_primary_reaches_the_new_one() {
 /// The gateway that made the revocations is gone; the other one has read them in the log.
 #[test]
 fn revocations_outlast_the_gateway_that_made_them() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     let servers = Servers::Single(at(&server));
     let [gone, knows] = [open(&servers), open(&servers)];
     let State::Redis(redis) = &knows else { panic!("on Redis") };
@@ -313,8 +306,7 @@ fn revocations_outlast_the_gateway_that_made_them() {
 /// the log of revocations, and shows that the records are valid again.
 #[test]
 fn gateway_refuses_its_revocations_after_records_are_restored() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     let servers = Servers::Single(at(&server));
     let knows = open(&servers);
     let subjects = block_on(Subjects::create(&knows));

@@ -20,7 +20,8 @@ use crate::state_contract::cases_federation::new_rule;
 use crate::state_contract::cases_policy::disabled;
 use crate::state_contract::fixture::{Fixture, HeldKey, fixture_with_key, new_key};
 use crate::state_contract::redis::at;
-use crate::state_contract::runtime::{block_on, enter};
+use crate::state_contract::redis::enter_with_server;
+use crate::state_contract::runtime::block_on;
 use crate::support::redis::Redis;
 use crate::support::until;
 
@@ -134,8 +135,7 @@ fn gateways(server: &Redis) -> [State; 2] {
 
 #[test]
 fn withdrawals_of_an_incident_survive_a_restart_with_earlier_data() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     let [knows, other] = gateways(&server);
     let (held, fixed) = block_on(async { (Held::create(&knows).await, Final::create(&knows).await) });
     let back = block_on(Held::create(&knows));
@@ -171,8 +171,7 @@ fn withdrawals_of_an_incident_survive_a_restart_with_earlier_data() {
 /// The restart loses the taking back alone: what came after the withdrawal stands as the server has it.
 #[test]
 fn withdrawal_that_was_taken_back_and_made_again_is_told_from_the_first() {
-    let _entered = enter();
-    let server = Redis::start();
+    let (_entered, server) = enter_with_server();
     let [knows, other] = gateways(&server);
     let held = block_on(Held::create(&knows));
     let make = |changes: [Change; 3]| {
