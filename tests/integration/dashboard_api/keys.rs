@@ -50,85 +50,18 @@ fn key_says_who_created_rotated_and_revoked_it() {
 }
 
 #[test]
-fn rotation_that_expects_another_last_one_changes_nothing() {
-    let setup = Setup::new();
-    let (bob, ada) = (setup.member(), setup.admin());
-    let (first, id) = bob.key("laptop");
-    let rotate = |user: &SessionUser<'_>, expected: serde_json::Value| {
-        let body = json!({ "overlap_seconds": 604_800, "expected_rotated": expected });
-        user.post(&format!("/keys/{id}/rotate"), body)
-    };
-    let early = rotate(&bob, json!("2026-11-20T21:08:00.000000Z"));
-    assert_eq!((early.status, early.code().as_str()), (409, "rotated_meanwhile"));
-    let rotated = rotate(&ada, json!(null));
-    assert_eq!(rotated.status, 200);
-    let at = rotated.json()["rotated"].clone();
-    // A program repeats the request whose response was lost.
-    let again = rotate(&bob, json!(null));
-    assert_eq!((again.status, again.code().as_str()), (409, "rotated_meanwhile"));
-    let detail = again.json()["detail"].as_str().unwrap().to_owned();
-    let said = format!("meanwhile by ada@example.com at {}; nothing was changed.", at.as_str().unwrap());
-    assert!(detail.ends_with(&said), "{detail}");
-    let mut client = Client::connect(setup.address());
-    assert_eq!(client.get("/", &first).status, 200, "the old secret is valid for the overlap");
-    assert_eq!(rotate(&bob, at).status, 200);
-    assert_eq!(client.get("/", &first).status, 401);
-    for malformed in [json!("yesterday"), json!(1)] {
-        let refused = rotate(&bob, malformed);
-        assert_eq!((refused.status, refused.code().as_str()), (400, "invalid_body"));
-    }
-}
-
-#[test]
-fn key_has_uses_activity_and_explanation() {
-    let setup = Setup::new();
-    let bob = setup.member();
-    let (key, id) = bob.key("laptop");
-    let mut client = Client::connect(setup.address());
-    for _ in 0..3 {
-        assert_eq!(client.get("/x", &key).status, 200);
-    }
-    drop(setup.gateway.records());
-    let first = bob.get(&format!("/keys/{id}/requests?limit=2")).json();
-    assert_eq!((first["items"].as_array().unwrap().len(), &first["items"][0]["path"]), (2, &json!("/x")));
-    let next = first["nextCursor"].as_str().unwrap();
-    let second = bob.get(&format!("/keys/{id}/requests?limit=2&cursor={next}")).json();
-    assert_eq!(second["items"].as_array().unwrap().len(), 1);
-    assert_eq!(bob.get(&format!("/keys/{id}/requests?refused=true")).json()["items"], json!([]));
-    let completed = bob.get(&format!("/keys/{id}/requests?outcome=completed")).json();
-    assert_eq!(completed["items"].as_array().unwrap().len(), 3);
-    let (_, idle) = bob.key("idle");
-    for (id, uses) in [(&id, 3), (&idle, 0)] {
-        let report = bob.get(&format!("/activity?keys={id}")).json();
-        let lately = &report["keys"][&id];
-        let hours = lately["hours"].as_array().unwrap();
-        assert_eq!(hours.len(), 24);
-        assert_eq!(hours.iter().map(|hour| hour["requests"].as_u64().unwrap()).sum::<u64>(), uses);
-        assert_eq!(lately["last"].is_null(), uses == 0);
-        assert_eq!(report["gateway"], first["gateway"]);
-    }
-    let explained = bob.get(&format!("/keys/{id}/explain")).json();
-    assert_eq!(explained["standing"]["remaining"], 997);
-}
-
-#[test]
 fn last_attempt_is_told_beside_the_last_use() {
     let setup = Setup::new();
     let bob = setup.member();
     let (key, id) = bob.key("laptop");
     let activity = || bob.get(&format!("/activity?keys={id}")).json()["keys"][&id].clone();
-    let page = |path: String| {
-        let headers = [("Cookie", bob.cookie.as_str())];
-        let page = Client::connect(setup.address()).request("GET", &format!("/settings{path}"), "", &headers, b"");
-        String::from_utf8(page.body).unwrap()
-    };
     assert!(activity()["last_attempt"].is_null());
     let mut client = Client::connect(setup.address());
     assert_eq!(client.get("/x", &key).status, 200);
     drop(setup.gateway.records());
     let used = activity();
     assert_eq!((&used["last_attempt"], &used["last"]["outcome"]), (&used["last"], &json!("completed")));
-    assert!(!page("/keys".to_owned()).contains("Last attempt"), "the last use is the last attempt");
+    assert!(!bob.page("/settings/keys").contains("Last attempt"), "the last use is the last attempt");
     bob.send("POST", &format!("/keys/{id}/revoke"), None);
     assert_eq!(client.get("/y", &key).status, 401);
     drop(setup.gateway.records());
@@ -137,8 +70,8 @@ fn last_attempt_is_told_beside_the_last_use() {
     let attempt = &refused["last_attempt"];
     let seen = (&attempt["outcome"], &attempt["status"], &attempt["ip"], &attempt["action"]);
     assert_eq!(seen, (&json!("revoked"), &json!(401), &json!("127.0.0.1"), &json!("GET /y")));
-    for path in ["/keys".to_owned(), format!("/keys/{id}")] {
-        let text = page(path);
+    for path in ["/settings/keys", &format!("/settings/keys/{id}")] {
+        let text = bob.page(path);
         assert!(text.contains("Last attempt") && text.contains("<span class=\"mono\">127.0.0.1</span>"), "{text}");
     }
 }
@@ -149,23 +82,18 @@ fn pages_name_the_recording_gateway_and_refuse_invalid_cursors() {
     let bob = setup.member();
     let (_, id) = bob.key("laptop");
     let gateway = bob.get(&format!("/keys/{id}/requests")).json()["gateway"].as_str().unwrap().to_owned();
-    let page = |path: String| {
-        let headers = [("Cookie", bob.cookie.as_str())];
-        let page = Client::connect(setup.address()).request("GET", &format!("/settings{path}"), "", &headers, b"");
-        (page.status, String::from_utf8(page.body).unwrap())
-    };
-    for path in ["/keys".to_owned(), format!("/keys/{id}")] {
-        let (status, text) = page(path);
-        assert_eq!(status, 200);
+    for path in ["/settings/keys", &format!("/settings/keys/{id}")] {
+        let text = bob.page(path);
         assert!(text.contains(&format!("recorded by the gateway <span class=\"mono\">{gateway}</span>")), "{text}");
     }
-    let (status, text) = page(format!("/keys/{id}?cursor=garbage"));
-    assert_eq!(status, 400, "{text}");
+    let (path, fields) = (format!("/settings/keys/{id}"), [("Cookie", bob.cookie.as_str())]);
+    let garbage = format!("{path}?cursor=garbage");
+    assert_eq!(Client::connect(setup.address()).request("GET", &garbage, "", &fields, b"").status, 400);
     let audit = setup.gateway.dir.path().join("audit");
     std::fs::rename(&audit, setup.gateway.dir.path().join("away")).unwrap();
-    let (status, text) = page(format!("/keys/{id}"));
+    let text = bob.page(&path);
     std::fs::rename(setup.gateway.dir.path().join("away"), &audit).unwrap();
-    assert_eq!(status, 200, "the page is shown without the records");
+    // The page is shown without the records.
     assert!(text.contains("cannot be read right now") && text.contains(&id));
 }
 

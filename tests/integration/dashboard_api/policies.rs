@@ -80,19 +80,13 @@ fn key_is_created_with_a_policy_and_changed_by_merge_patches() {
 }
 
 #[test]
-fn disabled_key_is_refused_until_it_is_enabled() {
+fn key_that_the_operator_disabled_is_enabled_by_no_person() {
     let setup = Setup::new();
     let (ada, bob) = (setup.admin(), setup.member());
     let (key, id) = bob.key("laptop");
-    let mut client = Client::connect(setup.address());
     let send = |user: &SessionUser<'_>, what: &str| user.send("POST", &format!("/keys/{id}/{what}"), None);
-    let disabled = send(&bob, "disable").json();
-    assert_eq!((&disabled["status"], &disabled["policy"]["disabled"]["by"]), (&json!("disabled"), &json!("person")));
-    assert_eq!(client.get("/", &key).status, 401);
-    assert_eq!(send(&ada, "disable").json()["policy"], disabled["policy"], "the first disabling stands");
+    assert_eq!(send(&bob, "disable").json()["policy"]["disabled"]["by"], "person");
     assert_eq!(send(&bob, "enable").json()["status"], "active");
-    assert_eq!(client.get("/", &key).status, 200);
-
     let key_id = id.parse().unwrap();
     setup.gateway.perform(async |to, now| to.disable_key(OPERATOR, key_id, false, now).await);
     for user in [&ada, &bob] {
@@ -101,12 +95,7 @@ fn disabled_key_is_refused_until_it_is_enabled() {
         let page = user.page(&format!("/settings/keys/{id}"));
         assert!(page.contains("Only the operator of this service can enable it") && !page.contains("/enable\""));
     }
-    assert_eq!(client.get("/", &key).status, 401);
-    send(&bob, "revoke");
-    for what in ["disable", "enable"] {
-        let refused = send(&bob, what);
-        assert_eq!((refused.status, refused.code().as_str()), (409, "key_revoked"), "{what}");
-    }
+    assert_eq!(Client::connect(setup.address()).get("/", &key).status, 401);
 }
 
 #[test]

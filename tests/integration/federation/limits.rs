@@ -1,7 +1,7 @@
 //! Bounds of what clients may try, and of what rules may give.
 
 use super::{ROUTES, TARGET, World, exchange, issued, refusal};
-use crate::support::{Client, Gateway, Upstream};
+use crate::support::{Client, Gateway};
 
 const LIMIT: &str = "limits: { sign_ins: { requests: 3, per: 1h, burst: 3 } }\n";
 
@@ -32,9 +32,7 @@ fn rule_gives_sixty_keys_at_once() {
 
 #[test]
 fn path_is_the_upstreams_without_the_setting() {
-    let upstream = Upstream::start();
-    let gateway = Gateway::start(&upstream);
-    let key = gateway.key();
+    let (upstream, gateway, key) = Gateway::with_key("");
     let mut client = Client::connect(gateway.address);
     assert_eq!(client.request("POST", "/v1/token", &key.text, &[], b"grant_type=x").status, 200);
     assert_eq!(upstream.received()[0].line, "POST /v1/token HTTP/1.1");

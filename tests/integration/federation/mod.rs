@@ -4,7 +4,6 @@ mod accepted;
 mod limits;
 mod page;
 mod refused;
-mod rules;
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;

@@ -119,6 +119,15 @@ fn further_audiences_of_a_rule_are_accepted_and_no_others() {
 }
 
 #[test]
+fn removed_rule_gives_no_more_keys_and_takes_none_back() {
+    let world = World::embedded();
+    issued(&world.exchange(&world.token()));
+    world.gateway.perform(async |to, now| to.remove_federation_rule(OPERATOR, ORG, "deploy", now).await);
+    assert_eq!(refusal(&world.exchange(&world.token())).1, "invalid_target");
+    assert_eq!(world.keys().len(), 1, "its keys stay until they end");
+}
+
+#[test]
 fn rule_that_is_not_there_and_a_token_of_another_issuer_look_the_same() {
     let world = World::embedded();
     let mut foreign = world.claims();

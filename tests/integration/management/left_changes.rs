@@ -9,12 +9,12 @@ use control::management::Management;
 use domain::clock;
 use domain::identity::{AuthMethod, MANAGEMENT_METHOD};
 use futures_util::FutureExt as _;
-use journal::audit::{ChangeUse, Filter, Journal, Reader, Record, Use};
+use journal::audit::{Filter, Journal, Reader, Record, Use};
 use platform::metrics::Metrics;
 use state::Change;
-use uuid::Uuid;
 
 use super::{Fixture, OPERATOR, journal_settings};
+use crate::journal::support::{Caller, change_of};
 use crate::state_contract::redis::on_a_server;
 use crate::state_contract::runtime::{block_on, enter};
 
@@ -70,25 +70,11 @@ async fn outcome_after_kill(fixture: &Fixture, (action, change): Case, is_commit
     if action == "org.resume" {
         fixture.state.change(Change::suspend_org(given.org.id, true)).await.unwrap();
     }
-    let opening = Use {
-        id: Uuid::now_v7(),
-        time: clock::now(),
-        number: None,
-        key_id: Some(given.key.id),
-        user_id: None,
-        org_id: Some(given.org.id),
-        auth_method: AuthMethod::AdminSocket,
-        ip: None,
-        user_agent: None,
-        action,
-        method: MANAGEMENT_METHOD,
-        path: action,
-        provisional: false,
-        trace_id: None,
-    };
+    let caller = Caller { key: given.key.id, user: given.key.user, org: given.org.id };
+    let (auth_method, method) = (AuthMethod::AdminSocket, MANAGEMENT_METHOD);
+    let opening = Use { number: None, auth_method, action, method, path: action, ..caller.opening() };
     let id = opening.id;
-    let subject = Some(given.key.user);
-    let begun = ChangeUse { opening, actor: "unix:root(0)", subject, token_id: None };
+    let begun = change_of(opening);
     // A killed process runs no destructor.
     std::mem::forget(fixture.journal.begin_change(&begun, true).await.unwrap());
     if is_committed {

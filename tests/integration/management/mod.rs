@@ -12,16 +12,23 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::management::{Actor, Management, NewKey, NewKeyRequest, PolicyUpdate, SecretSource, UnixUser};
+use control::management::{
+    Actor, ClientInfo, Conditions, Management, NewKey, NewKeyRequest, PolicyUpdate, SecretSource, SignedInUser,
+    UnixUser,
+};
 use domain::clock::{self, Micros};
+use domain::identity::{PersonId, SessionId};
 use domain::key::KeyDigest;
 use domain::quota::Quota;
 use domain::refusal::Refusal;
-use journal::audit::{self, Durability, Journal, LowWater, OnUnavailable};
+use journal::audit::Journal;
 use platform::metrics::Metrics;
 use state::embedded::{Embedded, Settings};
-use state::{DecideRequest, Decision, RouteAccess, State};
+use state::{Decision, Membership, Session, State};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+
+use crate::journal::support::settings as journal_settings;
+use crate::support::decide::decide_request;
 
 const OPERATOR: &Actor = &Actor::operator(UnixUser::ROOT);
 /// The organization of the tests, by name.
@@ -80,34 +87,38 @@ impl Fixture {
         self.management.create_key(OPERATOR, ORG, laptop(), SecretSource::Generated, clock::now()).await.unwrap()
     }
 
+    /// Ada, signed in.
+    async fn ada(&self) -> Actor {
+        let org = self.state.org_by_name(ORG).await.unwrap().unwrap();
+        let user = self.state.user_by_email(org.id, ADA).await.unwrap().unwrap();
+        let now = clock::now();
+        let session = Session {
+            id: SessionId::generate(),
+            person: PersonId::from_user(user.id),
+            email: ADA.into(),
+            provider: None,
+            memberships: vec![Membership { org: org.id, user: user.id }],
+            chosen: org.id,
+            created: now,
+            seen: now,
+            expires: now,
+            idle: Duration::ZERO,
+            id_token: None,
+            ip: None,
+            user_agent: None,
+        };
+        let client = ClientInfo::default();
+        Actor::User(Box::new(SignedInUser { session, user, org, client, conditions: Conditions::NONE }))
+    }
+
     /// The refusal of a request with this key at this time; none when it is admitted.
     async fn refusal(&self, presented: &str, now: Micros) -> Option<Refusal> {
         let digest = KeyDigest::of(presented.as_bytes());
-        let request = DecideRequest { digest: &digest, id: None, access: RouteAccess::Everyone, client: None, now };
+        let request = decide_request(&digest, now);
         match self.state.decide(request).await.unwrap() {
             Decision::Admitted(_) => None,
             Decision::Denied { refusal, .. } => Some(refusal),
         }
-    }
-}
-
-fn journal_settings(directory: &Path) -> audit::Settings {
-    audit::Settings {
-        path: directory.join("audit"),
-        durability: Durability::Written,
-        on_unavailable: OnUnavailable::Refuse,
-        segment_size: 64 << 20,
-        segment_age: Duration::from_secs(86_400),
-        retention_age: None,
-        retention_size: None,
-        retention_by_volume: false,
-        retention_unshipped: 0,
-        low_water: LowWater::Percent(0),
-        unknown_per_second: 10,
-        refusals: journal::audit::RefusalRecords::Coalesced,
-        addresses: journal::audit::Addresses::Full,
-        checkpoints: None,
-        gateway: "test".into(),
     }
 }
 

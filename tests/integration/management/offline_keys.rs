@@ -1,45 +1,12 @@
 //! Secrets by their digests: what signed-in people may not do, and what the audit says of it.
 
 use crate::support::updates::permission;
-use control::management::{Actor, ClientInfo, Conditions, GivenSecret, Rotation, SecretSource, SignedInUser};
+use control::management::{GivenSecret, Rotation, SecretSource};
 use domain::clock;
-use domain::identity::{PersonId, SessionId};
 use domain::key::{KeyId, PlainKey};
 use journal::audit::Outcome;
-use state::{Membership, Session};
 
 use super::{ADA, Fixture, OPERATOR, ORG, laptop};
-
-impl Fixture {
-    /// Ada, signed in.
-    async fn ada(&self) -> Actor {
-        let org = self.state.org_by_name(ORG).await.unwrap().unwrap();
-        let user = self.state.user_by_email(org.id, ADA).await.unwrap().unwrap();
-        let now = clock::now();
-        let session = Session {
-            id: SessionId::generate(),
-            person: PersonId::from_user(user.id),
-            email: ADA.into(),
-            provider: None,
-            memberships: vec![Membership { org: org.id, user: user.id }],
-            chosen: org.id,
-            created: now,
-            seen: now,
-            expires: now,
-            idle: std::time::Duration::ZERO,
-            id_token: None,
-            ip: None,
-            user_agent: None,
-        };
-        Actor::User(Box::new(SignedInUser {
-            session,
-            user,
-            org,
-            client: ClientInfo::default(),
-            conditions: Conditions::NONE,
-        }))
-    }
-}
 
 /// People get the secrets that are made here: no digest of theirs is taken, however much they may do otherwise.
 #[tokio::test]

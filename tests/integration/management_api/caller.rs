@@ -6,7 +6,7 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use domain::identity::OrgId;
+use domain::identity::{OrgId, UserId};
 use serde_json::Value;
 
 use super::fixture::{JSON, Program, Setup};
@@ -35,10 +35,7 @@ impl Caller {
     pub(super) fn all(setup: &Setup, org: &str) -> [Self; 3] {
         let org: OrgId = org.parse().unwrap();
         let grace = setup.gateway.create_user(org, "grace@acme.example", &["org:admin"]).id;
-        let link = setup.gateway.create_link(org, grace);
-        let mut client = Client::connect(setup.gateway.address);
-        let taken = client.request("POST", link.path(), "", &[("Sec-Fetch-Site", "same-origin")], b"");
-        let cookie = taken.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+        let (mut client, cookie) = sign_in(setup, org, grace);
         let of_person = Document::new(&client.get("/settings/api/openapi.json", "").body);
         let of_operator = Document::new(&std::fs::read("docs/openapi.json").unwrap());
         let socket = setup.gateway.dir.path().join("admin.sock");
@@ -59,7 +56,7 @@ impl Caller {
     pub(super) fn call(&mut self, method: &str, path: &str, headers: &[(&str, &str)], body: &str) -> Response {
         let target = format!("{}{path}", self.base());
         let mut headers = headers.to_vec();
-        if !body.is_empty() {
+        if !body.is_empty() && !headers.iter().any(|(name, _)| *name == JSON.0) {
             headers.push(JSON);
         }
         let response = match &mut self.way {
@@ -86,6 +83,15 @@ impl Caller {
     pub(super) fn act(&mut self, path: &str) -> Response {
         self.call("POST", path, &[], "")
     }
+}
+
+/// Starts a session of a user; returns the value of its cookie.
+pub(super) fn sign_in(setup: &Setup, org: OrgId, user: UserId) -> (Client, String) {
+    let link = setup.gateway.create_link(org, user);
+    let mut client = Client::connect(setup.gateway.address);
+    let taken = client.request("POST", link.path(), "", &[("Sec-Fetch-Site", "same-origin")], b"");
+    let cookie = taken.header("set-cookie").unwrap().split(';').next().unwrap().to_owned();
+    (client, cookie)
 }
 
 /// Sends a request over a Unix socket, and reads the response.

@@ -22,7 +22,11 @@ fn key_lives_by_the_calls_of_each_caller() {
             let (id, secret) = (record["id"].as_str().unwrap(), record["key"].as_str().unwrap());
             let path = format!("/keys/{id}");
             assert_eq!(created.header("location"), Some(&*format!("{}{path}", caller.base())), "{kind}");
-            assert_eq!(record["created_by"]["kind"], kind);
+            assert_eq!(domain::key::parse(secret.as_bytes()).unwrap().as_str(), id, "{kind}");
+            assert_eq!((&record["created_by"]["kind"], &record["rotated_by"]), (&json!(kind), &Value::Null), "{kind}");
+            let [name, email, status_shown] =
+                ["name", "email", "status"].map(|member| record[member].as_str().unwrap());
+            assert_eq!([name, email, status_shown], [kind, "ada@acme.example", "active"]);
             let again = caller.call("POST", &keys, &once, &body);
             assert_eq!((again.status, again.header("idempotent-replayed")), (201, Some("true")), "{kind}");
             assert_eq!((&again.json()["id"], &again.json()["key"]), (&json!(id), &Value::Null), "{kind}");
@@ -39,25 +43,68 @@ fn key_lives_by_the_calls_of_each_caller() {
             assert_eq!((patched.status, &patched.json()["policy"]), (200, &json!({ "concurrent": 3 })), "{kind}");
             assert_eq!(caller.call("PATCH", &path, &[("If-Match", &tag)], &patch).status, 412, "{kind}");
 
+            let activity = |caller: &mut Caller| {
+                drop(setup.gateway.records());
+                let report = caller.get(&format!("/orgs/{org}/activity?keys={id}")).json();
+                let hours = report["keys"][id]["hours"].as_array().unwrap().clone();
+                let requests = hours.iter().map(|hour| hour["requests"].as_u64().unwrap()).sum::<u64>();
+                (hours.len(), requests, report["keys"][id]["last"].is_object())
+            };
+            assert_eq!(activity(&mut caller), (24, 0, false), "{kind}");
             assert_eq!(status(secret), 200, "{kind}");
+            assert_eq!(activity(&mut caller), (24, 1, true), "{kind}");
             let rotated = caller.act(&format!("{path}/rotate")).json();
+            assert_eq!(rotated["rotated_by"]["kind"], kind);
             let secret = [secret, rotated["key"].as_str().unwrap()];
             assert_eq!(secret.map(status), [401, 200], "{kind}");
-            let kept = caller.send("POST", &format!("{path}/rotate"), &json!({ "overlap_seconds": 3600 })).json();
+            // A program repeats the request whose response was lost.
+            let after = |last: &Value| json!({ "overlap_seconds": 3600, "expected_rotated": last });
+            for stale in [json!(null), json!("2026-11-20T21:08:00.000000Z")] {
+                let again = caller.send("POST", &format!("{path}/rotate"), &after(&stale));
+                assert_eq!((again.status, &*again.code()), (409, "rotated_meanwhile"), "{kind}");
+                let (detail, at) = (again.json()["detail"].to_string(), rotated["rotated"].as_str().unwrap());
+                assert!(detail.contains(at) && detail.contains("nothing was changed"), "{kind}: {detail}");
+                assert!(kind != "user" || detail.contains("by grace@acme.example at"), "{detail}");
+            }
+            assert_eq!(secret.map(status), [401, 200], "{kind}: nothing was changed");
+            let kept = caller.send("POST", &format!("{path}/rotate"), &after(&rotated["rotated"])).json();
             let secret = [secret[1], kept["key"].as_str().unwrap()];
             assert_eq!(secret.map(status), [200, 200], "{kind}: the old secret is valid for the overlap");
-            assert_eq!(caller.act(&format!("{path}/disable")).json()["status"], "disabled");
+            let disabled = caller.act(&format!("{path}/disable")).json();
+            assert_eq!(disabled["status"], "disabled");
+            assert_eq!(
+                caller.act(&format!("{path}/disable")).json()["policy"],
+                disabled["policy"],
+                "the first one stands"
+            );
             assert_eq!(secret.map(status), [401, 401], "{kind}");
             assert_eq!(caller.act(&format!("{path}/enable")).json()["status"], "active");
             assert_eq!(caller.get(&format!("{path}/explain")).json()["standing"]["in_flight"], 0, "{kind}");
 
-            let uses = caller.get(&format!("{path}/requests")).json();
-            assert!(uses["items"].as_array().unwrap().len() >= 4, "{kind}: {uses}");
-            let activity = caller.get(&format!("/orgs/{org}/activity?keys={id}")).json();
-            assert!(activity["keys"][id]["last"].is_object(), "{kind}: {activity}");
-            assert_eq!(caller.act(&format!("{path}/revoke")).json()["status"], "revoked");
+            drop(setup.gateway.records());
+            let uses = caller.get(&format!("{path}/requests?outcome=completed&limit=3")).json();
+            assert_eq!(
+                (uses["items"].as_array().unwrap().len(), &uses["items"][0]["path"]),
+                (3, &json!("/x")),
+                "{kind}"
+            );
+            let rest = format!("{path}/requests?outcome=completed&cursor={}", uses["nextCursor"].as_str().unwrap());
+            assert_eq!(caller.get(&rest).json()["items"].as_array().unwrap().len(), 2, "{kind}: of five");
+            let refused = caller.get(&format!("{path}/requests?refused=true")).json()["items"].clone();
+            let is_refused = |item: &Value| item["status"] == 401;
+            assert!(refused[0].is_object() && refused.as_array().unwrap().iter().all(is_refused), "{kind}: {refused}");
+            let revoked = caller.act(&format!("{path}/revoke")).json();
+            assert_eq!((&revoked["status"], &revoked["revoked_by"]["kind"]), (&json!("revoked"), &json!(kind)));
+            assert_eq!(
+                caller.act(&format!("{path}/revoke")).json()["revoked"],
+                revoked["revoked"],
+                "the first one stands"
+            );
             assert_eq!(secret.map(status), [401, 401], "{kind}");
-            assert_eq!(caller.act(&format!("{path}/rotate")).code(), "key_revoked", "{kind}");
+            for change in ["rotate", "disable", "enable"] {
+                let late = caller.act(&format!("{path}/{change}"));
+                assert_eq!((late.status, &*late.code()), (409, "key_revoked"), "{kind} {change}");
+            }
             let listed = caller.get(&format!("{keys}?status=revoked&search={kind}")).json();
             assert_eq!(listed["items"][0]["id"], id, "{kind}");
             let changes = caller.get(&format!("/orgs/{org}/changes?limit=1")).json();
@@ -137,5 +184,37 @@ fn rows_of_some_callers_do_not_exist_for_others() {
         assert_eq!(found(send("GET", "/state")), kind != "user", "{kind}");
         assert_eq!(found(send("GET", "/orgs")), kind != "user", "{kind}");
         assert_eq!(found(send("GET", "/sessions")), kind != "program", "{kind}");
+    }
+}
+
+#[test]
+fn user_is_suspended_and_resumed_by_each_caller() {
+    for setup in Setup::both() {
+        let org = setup.org("acme");
+        for mut caller in Caller::all(&setup, &org) {
+            let kind = caller.kind;
+            let body = json!({ "name": kind, "user": "ada@acme.example" });
+            let made = caller.send("POST", &format!("/orgs/{org}/keys"), &body).json();
+            let (key, of_key) = (made["key"].as_str().unwrap(), format!("/keys/{}", made["id"].as_str().unwrap()));
+            let status = || Client::connect(setup.gateway.address).get("/x", key).status;
+            let ada = format!("/orgs/{org}/users/ADA@acme.example");
+            let suspended = caller.send("PATCH", &ada, &json!({ "suspended": true })).json();
+            assert!(suspended["suspended"].is_string() && suspended["removed"].is_null(), "{kind}: {suspended}");
+            assert_eq!(
+                (status(), caller.get(&of_key).json()["status"].as_str()),
+                (401, Some("user_suspended")),
+                "{kind}"
+            );
+            let verdict = caller.get(&format!("{of_key}/explain")).json()["verdict"].clone();
+            assert_eq!(verdict, "requests are refused (401): the key's user is suspended", "{kind}");
+            // The second one is no error, and the first time stands.
+            let again = caller.send("PATCH", &ada, &json!({ "suspended": true })).json();
+            assert_eq!(again["suspended"], suspended["suspended"], "{kind}");
+            let resumed = caller.send("PATCH", &ada, &json!({ "suspended": false })).json();
+            assert!(resumed["suspended"].is_null(), "{kind}: {resumed}");
+            assert_eq!(status(), 200, "{kind}");
+            let nobody = format!("/orgs/{org}/users/nobody@acme.example");
+            assert_eq!(caller.send("PATCH", &nobody, &json!({ "suspended": true })).code(), "no_such_user", "{kind}");
+        }
     }
 }

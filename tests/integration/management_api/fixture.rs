@@ -14,7 +14,7 @@ use crate::support::{Client, Gateway, Response, Upstream};
 
 pub const JSON: (&str, &str) = ("Content-Type", "application/json");
 const LISTEN: &str = "listen: [{ address: 127.0.0.1:0 }, { address: 127.0.0.1:0, serves: management }]\n\
-                      session: { origin: http://127.0.0.1:8080 }\n";
+                      session: { origin: http://127.0.0.1:8080, limit: { requests: 1000000, per: 1m } }\n";
 
 /// A gateway with its upstream, and its Redis if it has one.
 pub struct Setup {

@@ -3,6 +3,8 @@
 mod fixture;
 mod caller;
 mod callers;
+mod lists;
+mod inputs;
 mod calls;
 mod conditions;
 mod patches;

@@ -3,16 +3,19 @@
 use std::time::Duration;
 
 use domain::clock;
+use domain::key::policy::{DisabledBy, Field, PolicyPatch};
 use domain::key::{KeyDigest, KeyId};
 use domain::quota::RateLimitStatus;
 use domain::refusal::Refusal;
 use state::{Change, DecideRequest, Decision, RouteAccess, State};
 
+use super::cases_policy::{disabled, expiring, networks, set};
 use super::fixture::{
     HeldKey, admit, admitted, decide, drain, everything, fixture_with_key, record, refuse, refused, require, revoke,
     rotate,
 };
 use super::{CONCURRENT, QUOTA, TOKEN};
+use crate::support::decide::decide_request;
 
 pub(super) async fn unknown_key_is_denied_without_a_principal(state: &State) {
     fixture_with_key(state).await;
@@ -27,19 +30,11 @@ pub(super) async fn key_is_found_with_and_without_its_id(state: &State) {
     let nothing = KeyId::generate(fixture.tag).unwrap();
     let now = clock::now();
     for id in [None, Some(key.id), Some(neighbour.id), Some(foreign.id), Some(nothing)] {
-        let decision = state
-            .decide(DecideRequest { digest: &key.digest, id, access: RouteAccess::Everyone, client: None, now })
-            .await
-            .unwrap();
+        let decision = state.decide(DecideRequest { id, ..decide_request(&key.digest, now) }).await.unwrap();
         assert_eq!(admitted(decision).principal.key_id, Some(key.id), "{id:?}");
     }
-    let unknown = DecideRequest {
-        digest: &KeyDigest::of(b"never seen"),
-        id: Some(key.id),
-        access: RouteAccess::Everyone,
-        client: None,
-        now,
-    };
+    let unknown = KeyDigest::of(b"never seen");
+    let unknown = DecideRequest { id: Some(key.id), ..decide_request(&unknown, now) };
     let decision = state.decide(unknown).await.unwrap();
     assert!(matches!(decision, Decision::Denied { refusal: Refusal::Unknown, principal: None, rate_limit: None }));
 }
@@ -132,11 +127,18 @@ pub(super) async fn refusals_have_a_fixed_order(state: &State) {
     assert_eq!(ask(&key).await, Refusal::Forbidden);
     fixture.suspend(state, true).await;
     assert_eq!(ask(&key).await, Refusal::OrgSuspended);
+    let nets = PolicyPatch { networks: Field::Set(networks(&["10.0.0.0/8"])), ..PolicyPatch::default() };
+    set(state, &key, nets).await;
+    assert_eq!(ask(&key).await, Refusal::AddressRefused);
     let (org, user) = (fixture.org, fixture.user);
     state.change(Change::suspend_user(org, user, Some(now), true)).await.unwrap();
     assert_eq!(ask(&key).await, Refusal::UserSuspended);
     state.change(Change::RemoveUser { org, user, at: now }).await.unwrap();
     assert_eq!(ask(&key).await, Refusal::UserRemoved);
+    set(state, &key, disabled(now, DisabledBy::Operator)).await;
+    assert_eq!(ask(&key).await, Refusal::KeyDisabled);
+    set(state, &key, expiring(now)).await;
+    assert_eq!(ask(&key).await, Refusal::KeyExpired);
     rotate(state, &key, now, now).await;
     assert_eq!(ask(&key).await, Refusal::Expired);
     revoke(state, &key).await;

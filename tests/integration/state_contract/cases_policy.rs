@@ -27,7 +27,7 @@ fn enabled() -> PolicyPatch {
     PolicyPatch { disabled: Field::Clear, ..PolicyPatch::default() }
 }
 
-fn expiring(at: Micros) -> PolicyPatch {
+pub(super) fn expiring(at: Micros) -> PolicyPatch {
     PolicyPatch { expires: Field::Set(at), ..PolicyPatch::default() }
 }
 
@@ -143,30 +143,6 @@ pub(super) async fn addresses_outside_the_networks_are_refused_and_not_remembere
     set(state, &key, PolicyPatch { networks: Field::Set(narrow), ..PolicyPatch::default() }).await;
     assert_eq!(refused(&decide_from(state, &key, Some("10.255.0.1"), now).await), Refusal::AddressRefused);
     drop(admitted(decide_from(state, &key, Some("10.1.0.1"), now).await));
-}
-
-/// Causes one refusal after the other, from the last in order to the first; the causes of the later ones stay.
-pub(super) async fn refusals_by_policy_have_their_place_in_the_order(state: &State) {
-    let (fixture, key) = fixture_with_key(state).await;
-    let (org, user, now) = (fixture.org, fixture.user, clock::now());
-    fixture.suspend(state, true).await;
-    let ask = async || refused(&decide_from(state, &key, Some("192.0.2.1"), now).await);
-    assert_eq!(ask().await, Refusal::OrgSuspended);
-    let nets = networks(&["10.0.0.0/8"]);
-    set(state, &key, PolicyPatch { networks: Field::Set(nets), ..PolicyPatch::default() }).await;
-    assert_eq!(ask().await, Refusal::AddressRefused);
-    state.change(Change::suspend_user(org, user, Some(now), true)).await.unwrap();
-    assert_eq!(ask().await, Refusal::UserSuspended);
-    state.change(Change::RemoveUser { org, user, at: now }).await.unwrap();
-    assert_eq!(ask().await, Refusal::UserRemoved);
-    set(state, &key, disabled(now, DisabledBy::Operator)).await;
-    assert_eq!(ask().await, Refusal::KeyDisabled);
-    set(state, &key, expiring(now)).await;
-    assert_eq!(ask().await, Refusal::KeyExpired);
-    rotate(state, &key, now, now).await;
-    assert_eq!(ask().await, Refusal::Expired);
-    revoke(state, &key).await;
-    assert_eq!(ask().await, Refusal::Revoked);
 }
 
 pub(super) async fn owner_narrows_and_the_operator_alone_undoes_what_the_operator_disabled(state: &State) {

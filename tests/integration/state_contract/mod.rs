@@ -128,7 +128,6 @@ macro_rules! contract {
                 disabled_key_is_refused_until_it_is_enabled,
                 key_expires_by_the_clock_that_decides,
                 addresses_outside_the_networks_are_refused_and_not_remembered,
-                refusals_by_policy_have_their_place_in_the_order,
                 owner_narrows_and_the_operator_alone_undoes_what_the_operator_disabled,
                 changes_of_two_fields_at_once_both_hold,
             ],
