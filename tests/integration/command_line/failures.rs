@@ -7,7 +7,7 @@ use domain::clock;
 use domain::identity::{OrgId, UserId};
 use domain::key;
 
-use super::{Installation, ended};
+use super::{Ended, Installation};
 
 #[test]
 fn commands_give_the_same_offline_and_online() {
@@ -83,9 +83,7 @@ fn uses_by_a_clock_that_was_set_back_are_replayed() {
 
 #[test]
 fn invalid_values_exit_with_2_and_advice() {
-    let installation = Installation::new();
-    let printed = installation.with_key();
-    let id = key::parse(printed.trim().as_bytes()).unwrap();
+    let (installation, _, id) = Installation::with_key_id();
     let import = "key import --org acme --user ada@example.com --sha256";
     let digest = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";
     let imported = installation.json(&format!("{import} {digest} old"))["id"].as_str().unwrap().to_owned();
@@ -94,6 +92,8 @@ fn invalid_values_exit_with_2_and_advice() {
         (1, format!("{import} {digest} again"), format!("imported or made already, as key {imported}")),
         (2, "user create --org acme nobody".into(), "is not an email address".into()),
         (2, format!("key limits {id} --requests 0"), "requests must be".into()),
+        (2, format!("key set {id} --permission queries:drop"), "does not have the permission".into()),
+        (1, "org create ACME".into(), "differs from it in case only".into()),
         (2, format!("key rotate {id} --overlap 400d"), "overlap must be at most 366d".into()),
         (1, "key show abcDEF123".into(), "`keygate key list --org ORG`".into()),
         (1, "key create --org acme --user bob x".into(), "`keygate user list --org ORG`".into()),
@@ -145,7 +145,7 @@ fn query_store_prints_its_version_and_what_it_seeded() {
     std::fs::write(&config, "store: { sqlite: { path: queries.db } }\n").unwrap();
     let run = |line: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_query-store"));
-        ended(command.args(line.split_whitespace()).arg("--config").arg(&config).output().unwrap())
+        Ended::of(command.args(line.split_whitespace()).arg("--config").arg(&config).output().unwrap())
     };
     assert!(run("--version").out.starts_with("query-store "));
     let (org, user) = (OrgId::generate(), UserId::generate());

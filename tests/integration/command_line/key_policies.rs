@@ -245,18 +245,3 @@ fn explain_names_what_of_the_policy_refuses_the_key() {
         "before disabled: {expired}"
     );
 }
-
-#[test]
-fn gateway_and_stores_set_the_same() {
-    let (installation, id) = with_key();
-    let set = format!("key set {id} --expires {EXPIRES} --network 10.0.0.0/8 --tag a=b");
-    let of_gateway = installation.with_gateway(|| {
-        let set = installation.json(&set);
-        let refused = installation.run(&format!("key set {id} --permission queries:drop"));
-        assert!(refused.code == 2 && refused.err.contains("does not have the permission"), "{refused:?}");
-        installation.ok(&format!("key disable {id}"));
-        installation.ok(&format!("key enable {id}"));
-        set
-    });
-    assert_eq!(policy(&installation.json(&set)), policy(&of_gateway));
-}

@@ -15,9 +15,8 @@ mod secret_output;
 mod services;
 mod usage;
 
-use std::io::Write as _;
 use std::path::PathBuf;
-use std::process::{Command, Output, Stdio};
+use std::process::Command;
 use std::sync::Arc;
 use std::thread;
 
@@ -26,32 +25,24 @@ use ::control::api::Api;
 use control::management::{Actor, Management, NewKeyRequest, PolicyUpdate, SecretSource, UnixUser};
 use domain::clock;
 use domain::clock::Micros;
-use domain::identity::AuthMethod;
-use domain::key::{KeyDigest, KeyId};
-use journal::audit::{Outcome, Use, UseEnd};
+use domain::key::{self, KeyDigest, KeyId};
+use journal::audit::{Journal, Outcome, Use, UseEnd};
 use keygate::app;
 use keygate::config::Config;
 use platform::accept_errors::AcceptErrorLog;
 use platform::metrics::Metrics;
 use serde_json::Value;
-use state::{DecideRequest, Decision, RouteAccess};
+use state::{Decision, State};
 use tokio::sync::oneshot;
-use uuid::Uuid;
 
-use crate::support::until;
+use crate::journal::support::{Caller, END};
+use crate::support::decide::decide_request;
+use crate::support::{Ended, until};
 
 /// A configuration, with its state and journal, in a temporary directory.
 struct Installation {
     directory: tempfile::TempDir,
     config: PathBuf,
-}
-
-/// Output and exit code of a command.
-#[derive(Debug)]
-struct Ended {
-    code: i32,
-    out: String,
-    err: String,
 }
 
 impl Installation {
@@ -87,11 +78,7 @@ audit: { low_water: 0%, path: audit }
 
     /// The same, also of a state that stays locked.
     fn run_once(&self, line: &str, input: &str) -> Ended {
-        let mut command = self.command(line);
-        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        // A command that reads nothing may have ended.
-        drop(child.stdin.take().unwrap().write_all(input.as_bytes()));
-        ended(child.wait_with_output().unwrap())
+        Ended::of_reading(&mut self.command(line), input)
     }
 
     fn command(&self, line: &str) -> Command {
@@ -120,25 +107,41 @@ audit: { low_water: 0%, path: audit }
         created.out
     }
 
-    /// Creates this many keys of Ada; returns their ids in the order of their creation.
-    fn create_keys(&self, org: &str, count: usize) -> Vec<String> {
+    /// An installation with that key, its text and its id.
+    fn with_key_id() -> (Self, String, KeyId) {
+        let installation = Self::new();
+        let key = installation.with_key().trim().to_owned();
+        let id = key::parse(key.as_bytes()).unwrap();
+        (installation, key, id)
+    }
+
+    /// Works with the state and the journal as a gateway would.
+    fn with_state<T>(&self, work: impl AsyncFnOnce(&Arc<State>, &Journal) -> T) -> T {
         let config = Config::load(&self.config).unwrap();
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
-            let metrics = Metrics::new();
-            let (state, journal) = app::open_and_recover(&config, &metrics).await.unwrap();
-            let management = Management::new(Arc::clone(&state), journal.clone(), &config.audit, &metrics.state);
+            let (state, journal) = app::open_and_recover(&config, &Metrics::new()).await.unwrap();
+            let done = work(&state, &journal).await;
+            journal.close().await;
+            state.close().await;
+            done
+        })
+    }
+
+    /// Creates this many keys of Ada; returns their ids in the order of their creation.
+    fn create_keys(&self, org: &str, count: usize) -> Vec<String> {
+        let settings = Config::load(&self.config).unwrap().audit;
+        self.with_state(async |state, journal| {
+            let management = Management::new(Arc::clone(state), journal.clone(), &settings, &Metrics::new().state);
+            let operator = Actor::operator(UnixUser::ROOT);
             let mut ids = Vec::new();
             for number in 0..count {
                 let name = format!("key {number}");
                 let request = NewKeyRequest { user: "ada@example.com", name: &name, policy: PolicyUpdate::default() };
-                let operator = Actor::operator(UnixUser::ROOT);
-                let created =
-                    management.create_key(&operator, org, request, SecretSource::Generated, clock::now()).await;
+                let source = SecretSource::Generated;
+                let created = management.create_key(&operator, org, request, source, clock::now()).await;
                 ids.push(created.unwrap().key.id.to_string());
             }
-            journal.close().await;
-            state.close().await;
             ids
         })
     }
@@ -159,67 +162,33 @@ audit: { low_water: 0%, path: audit }
     }
 
     fn record_use(&self, presented: &str, now: Micros, agent: Option<&str>) {
-        let config = Config::load(&self.config).unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let (state, journal) = app::open_and_recover(&config, &Metrics::new()).await.unwrap();
+        self.with_state(async |state, journal| {
             let digest = KeyDigest::of(presented.as_bytes());
-            let Decision::Admitted(admitted) = state
-                .decide(DecideRequest { digest: &digest, id: None, access: RouteAccess::Everyone, client: None, now })
-                .await
-                .unwrap()
-            else {
-                panic!("admitted")
-            };
+            let ask = decide_request(&digest, now);
+            let Decision::Admitted(admitted) = state.decide(ask).await.unwrap() else { panic!("admitted") };
+            let principal = &admitted.principal;
             let opening = Use {
-                id: Uuid::now_v7(),
-                time: now,
                 number: Some(admitted.number),
-                key_id: admitted.principal.key_id,
-                user_id: Some(admitted.principal.user_id),
-                org_id: Some(admitted.principal.org_id),
-                auth_method: AuthMethod::ApiKey,
+                key_id: principal.key_id,
+                user_id: Some(principal.user_id),
+                org_id: Some(principal.org_id),
                 ip: None,
                 user_agent: agent.map(str::as_bytes),
                 action: "GET /",
-                method: "GET",
-                path: "/",
-                provisional: false,
-                trace_id: None,
+                ..Caller::random().opening_at(now)
             };
             drop(journal.begin(&opening).await.unwrap());
-            drop(admitted);
-            journal.close().await;
-            state.close().await;
         });
     }
 
     /// Records a refusal of a key, as a gateway would.
     fn with_refusal_of(&self, key: KeyId, outcome: Outcome) {
-        let config = Config::load(&self.config).unwrap();
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-        runtime.block_on(async {
-            let (state, journal) = app::open_and_recover(&config, &Metrics::new()).await.unwrap();
-            let opening = Use {
-                id: Uuid::now_v7(),
-                time: clock::now(),
-                number: None,
-                key_id: Some(key),
-                user_id: None,
-                org_id: None,
-                auth_method: AuthMethod::ApiKey,
-                ip: None,
-                user_agent: None,
-                action: "GET /",
-                method: "GET",
-                path: "/",
-                provisional: false,
-                trace_id: None,
-            };
-            let end = UseEnd { outcome, status: Some(401), duration_us: 1, request_bytes: 0, response_bytes: 0 };
+        self.with_state(async |_, journal| {
+            let caller = Caller { key, ..Caller::random() };
+            let unnamed = Use { user_id: None, org_id: None, ip: None, user_agent: None, ..caller.opening() };
+            let opening = Use { number: None, action: "GET /", ..unnamed };
+            let end = UseEnd { outcome, status: Some(401), ..END };
             assert!(journal.record(&opening, end).await.unwrap());
-            journal.close().await;
-            state.close().await;
         });
     }
 
@@ -261,9 +230,4 @@ fn serve(config: &Config, started: &std::sync::mpsc::Sender<()>, stopped: onesho
         journal.close().await;
         state.close().await;
     });
-}
-
-fn ended(output: Output) -> Ended {
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Ended { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
 }

@@ -40,7 +40,7 @@ fn keys_are_generated_without_a_configuration() {
     let generate = |line: &str| {
         let mut command = Command::new(env!("CARGO_BIN_EXE_keygate"));
         command.current_dir(directory.path()).args(["key", "generate"]).args(line.split_whitespace());
-        ended(command.output().unwrap())
+        Ended::of(command.output().unwrap())
     };
     // A script takes the words of a line.
     let one = generate("--tag aB3");

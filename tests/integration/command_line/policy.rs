@@ -74,29 +74,3 @@ fn policy_of_a_file_is_applied_once_and_leaves_what_it_does_not_have() {
         assert_eq!(installation.apply_policy(refused, "--yes").code, 2, "{refused}");
     }
 }
-
-#[test]
-fn policy_is_exported_where_there_is_one() {
-    let installation = Installation::new();
-    for name in ["acme", "globex"] {
-        installation.ok(&format!("org create {name}"));
-    }
-    installation.ok("org policy acme --max-expiry 90d");
-    let file = installation.directory.path().join("export.jsonl");
-    installation.ok(&format!("state export --out {}", file.display()));
-    let exported = std::fs::read_to_string(&file).unwrap();
-    assert_eq!(exported.matches("\"policy\":{\"max_expiry\":\"90d\"}").count(), 1, "{exported}");
-    assert_eq!(exported.matches("policy").count(), 1, "{exported}");
-    let target = Installation::new();
-    target.ok(&format!("state import {}", file.display()));
-    assert_eq!(target.policy(), serde_json::json!({ "max_expiry": "90d" }));
-    // The target keeps its own.
-    target.ok("org policy acme --max-expiry 10d");
-    target.ok(&format!("state import {}", file.display()));
-    assert_eq!(target.policy(), serde_json::json!({ "max_expiry": "10d" }));
-    // With its quotes: an id may have these characters as well.
-    let invalid = exported.replace("\"90d\"", "\"1s\"");
-    std::fs::write(&file, invalid).unwrap();
-    let refused = Installation::new().run(&format!("state import {}", file.display()));
-    assert!(refused.err.contains("the policy is not valid"), "{refused:?}");
-}

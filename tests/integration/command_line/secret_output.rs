@@ -5,7 +5,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::{Ended, Installation, ended};
+use super::{Ended, Installation};
 
 /// Commands that print a secret, and the word by which their way out is found.
 const COMMANDS: [(&str, &str); 4] = [
@@ -32,7 +32,7 @@ fn records(installation: &Installation) -> [Value; 3] {
 }
 
 fn run_into(installation: &Installation, line: &str, stdout: Stdio) -> Ended {
-    ended(installation.command(line).stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped()).output().unwrap())
+    Ended::of(installation.command(line).stdin(Stdio::null()).stdout(stdout).stderr(Stdio::piped()).output().unwrap())
 }
 
 /// A pipe whose reader is gone.
@@ -53,7 +53,7 @@ fn no_secret_is_made_for_a_standard_output_that_takes_none() {
             assert!(piped.code == 1 && piped.err.contains("a pipe that nothing reads"), "{line}: {piped:?}");
             let config = installation.config.display();
             let shell = format!("exec {} {line} --config {config} >&-", env!("CARGO_BIN_EXE_keygate"));
-            let closed = ended(Command::new("sh").args(["-c", &shell]).output().unwrap());
+            let closed = Ended::of(Command::new("sh").args(["-c", &shell]).output().unwrap());
             assert!(closed.code == 1 && closed.err.contains("is closed"), "{line}: {closed:?}");
             assert!(closed.err.contains("nothing was changed"), "{closed:?}");
         }

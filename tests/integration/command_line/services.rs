@@ -125,25 +125,3 @@ applied 5 changes
         assert!(conflict.code == 1 && conflict.out.contains(reason), "{service}: {conflict:?}");
     }
 }
-
-#[test]
-fn services_are_in_exports_and_persons_have_no_more_than_before() {
-    let installation = Installation::new();
-    installation.with_service();
-    let file = installation.directory.path().join("export.jsonl");
-    installation.ok(&format!("state export --out {}", file.display()));
-    let exported = std::fs::read_to_string(&file).unwrap();
-    let users: Vec<&str> = exported.lines().filter(|line| line.starts_with("{\"user\"")).collect();
-    let with_person: Vec<&&str> = users.iter().filter(|line| line.contains("\"responsible\":\"usr_")).collect();
-    assert_eq!((users.len(), with_person.len()), (3, 1), "{users:#?}");
-    assert!(with_person[0].contains("\"email\":\"nightly\""), "{with_person:?}");
-
-    let target = Installation::new();
-    target.ok(&format!("state import {}", file.display()));
-    assert_eq!(target.service_row()[..5], installation.service_row()[..5]);
-    // Records that the target has stay.
-    target.ok("user reassign --org acme nightly --responsible bob@example.com");
-    let again = target.run(&format!("state import {}", file.display()));
-    assert!(again.out.contains("responsible") || again.err.contains("responsible"), "{again:?}");
-    assert_eq!(target.service_row()[3], "bob@example.com");
-}

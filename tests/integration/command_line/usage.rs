@@ -1,16 +1,16 @@
 //! `keygate usage`: tables, JSON and CloudEvents.
 
 use domain::clock::{self, Micros};
-use domain::identity::{AuthMethod, OrgId};
-use domain::key::{KeyId, OrgTag};
+use domain::identity::OrgId;
+use domain::key::KeyId;
 use domain::refusal::Refusal;
 use journal::audit::{Journal, Outcome, Use, UseEnd};
 use keygate::config::Config;
 use platform::metrics::Metrics;
 use serde_json::{Value, json};
-use uuid::Uuid;
 
 use super::Installation;
+use crate::journal::support::Caller;
 
 const DAY: u64 = 86_400_000_000;
 
@@ -24,23 +24,8 @@ struct Written {
 
 fn write_journal() -> Written {
     let installation = Installation::new();
-    let (org, key) = (OrgId::generate(), KeyId::generate(OrgTag::generate().unwrap()).unwrap());
-    let opening = |time: Micros| Use {
-        id: Uuid::now_v7(),
-        time,
-        number: None,
-        key_id: Some(key),
-        user_id: None,
-        org_id: Some(org),
-        auth_method: AuthMethod::ApiKey,
-        ip: None,
-        user_agent: None,
-        action: "queries.list",
-        method: "GET",
-        path: "/",
-        provisional: false,
-        trace_id: None,
-    };
+    let caller @ Caller { org, key, .. } = Caller::random();
+    let opening = |time: Micros| Use { number: None, ..caller.opening_at(time) };
     let end = |outcome| UseEnd { outcome, status: Some(200), duration_us: 1, request_bytes: 3, response_bytes: 7 };
     let config = Config::load(&installation.config).unwrap();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

@@ -7,12 +7,11 @@ use domain::quota::Quota;
 use state::migration::file::{Reader, Writer, parse_record, verify};
 use state::migration::{Report, import};
 use state::redis::{Clock, Settings};
-use state::{
-    Bounds, Change, Embedded, Exporter, KeyActors, LastRotation, Redis as RedisState, State, StateRecord, embedded,
-};
+use state::{Bounds, Embedded, Exporter, KeyActors, Redis as RedisState, State, StateRecord, embedded};
 
 use super::installation::{Installation, On, runtime};
 use super::records::RecordMaker;
+use crate::support::decide::rotation;
 use crate::support::redis::{Cluster, Redis, Sentinels};
 
 /// The whole export of a state.
@@ -235,8 +234,7 @@ fn key_with_many_former_digests_takes_several_lines() {
         let (key, _) = maker.key(&org, user, "rotated").await;
         for number in 0..2100_u32 {
             let digest = domain::key::KeyDigest::of(&number.to_le_bytes());
-            let rotate =
-                Change::RotateKey { key, digest, at: maker.now, previous_until: maker.now, last: LastRotation::Any };
+            let rotate = rotation(key, digest, maker.now);
             source.change(rotate).await.unwrap();
         }
         let file = export(&source).await;

@@ -89,6 +89,9 @@ fn records_that_could_not_be_are_refused() {
     let parse = |line: &str| parse_record(line.as_bytes()).map(|_: StateRecord| ());
     parse(key).unwrap();
     let level = key.split("\"level\":").nth(1).unwrap().split(',').next().unwrap();
+    let org = lines.lines().find(|line| line.contains("\"max_expiry\":\"1h\"")).unwrap();
+    let found = parse(&org.replace("\"max_expiry\":\"1h\"", "\"max_expiry\":\"1s\"")).unwrap_err().to_string();
+    assert!(found.contains("the policy is not valid"), "{found}");
     for (from, to, error) in [
         (format!("\"level\":{level}"), "\"level\":999000000000000".to_owned(), "level of a bucket"),
         ("\"per_us\":3600000000".into(), "\"per_us\":0".into(), "a quota is not valid"),

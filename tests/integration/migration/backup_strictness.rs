@@ -2,11 +2,12 @@
 
 use domain::clock;
 use domain::identity::Permission;
-use state::{Change, Key, LastRotation, State};
+use state::{Change, Key, LastRotation, OrgPolicy, State, User};
 
 use super::backup::{Directory, assert_same_file, assert_same_records, content, export, import_file, on_redis};
 use super::installation::runtime;
-use super::records::{OVERLAP, RecordMaker};
+use super::records::{OVERLAP, RecordMaker, new_user};
+use crate::support::decide::decide_request;
 use crate::support::redis::Redis;
 
 /// Changes a state that an older file was exported of: everything becomes stricter.
@@ -33,13 +34,7 @@ async fn make_stricter(state: &State) {
 async fn use_up(state: &State, digests: &[domain::key::KeyDigest]) {
     for digest in digests.iter().take(20) {
         for _ in 0..50 {
-            let ask = state::DecideRequest {
-                digest,
-                id: None,
-                access: state::RouteAccess::Everyone,
-                client: None,
-                now: clock::now(),
-            };
+            let ask = decide_request(digest, clock::now());
             drop(state.decide(ask).await.unwrap());
         }
     }
@@ -108,6 +103,9 @@ fn fields_without_a_stricter_side_stay_and_are_reported() {
         let mut maker = RecordMaker::new(&source);
         let (org, user) = maker.org_with_user().await;
         let (key, digest) = maker.key(&org, user, "laptop").await;
+        let person = maker.user(&org, "bob@example.com").await;
+        let service = User { responsible: Some(user), ..new_user(org.id, "nightly report") };
+        maker.change(Change::CreateUser(service.clone())).await;
         let old = export(&source).await;
         for state in [other.open(), on_redis(&[redis.url()]).await] {
             import_file(&old, &state).await;
@@ -119,13 +117,17 @@ fn fields_without_a_stricter_side_stay_and_are_reported() {
                 Change::RotateKey { key, digest: new, at, previous_until: at.after(OVERLAP), last: LastRotation::Any };
             state.change(rotate).await.unwrap();
             state.change(Change::limit_org(org.id, Some(3))).await.unwrap();
+            let policy = OrgPolicy { max_expiry: Some(10 * OVERLAP), ..OrgPolicy::default() };
+            state.change(Change::set_org_policy(org.id, policy)).await.unwrap();
+            state.change(Change::reassign_user(org.id, service.id, person)).await.unwrap();
             let before = export(&state).await;
             let report = import_file(&old, &state).await;
             let kept: Vec<String> = report.kept.iter().map(ToString::to_string).collect();
-            assert_eq!(kept.len(), 3, "{kept:?}");
-            assert!(kept[0].ends_with("keeps what it has there: concurrent"), "{kept:?}");
+            assert_eq!(kept.len(), 4, "{kept:?}");
+            assert!(kept[0].ends_with("keeps what it has there: concurrent, policy"), "{kept:?}");
             assert!(kept[1].ends_with("permissions"), "{kept:?}");
-            assert!(kept[2].contains("digest") && kept[2].contains("rotated"), "{kept:?}");
+            assert!(kept[2].ends_with("responsible"), "{kept:?}");
+            assert!(kept[3].contains("digest") && kept[3].contains("rotated"), "{kept:?}");
             assert!(report.in_the_way.is_empty());
             assert_same_file(&before, &export(&state).await);
             assert_eq!(state.key_of(&digest).await.unwrap(), Some(key));

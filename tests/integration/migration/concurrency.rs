@@ -6,11 +6,13 @@ use domain::key::KeyDigest;
 use domain::refusal::Refusal;
 use serde_json::Value;
 use state::migration::import;
-use state::{Change, DecideRequest, Decision, Key, Org, RouteAccess, State, StateRecord, User};
+use state::{Change, Decision, Key, Org, State, StateRecord, User};
 
-use super::installation::{Installation, ended, listed, runtime};
+use super::installation::{Installation, listed, runtime};
 use super::records::RecordMaker;
 use super::{assert_same, counts, records_of};
+use crate::support::Ended;
+use crate::support::decide::decide_request;
 use crate::support::redis::Redis;
 
 #[test]
@@ -42,13 +44,7 @@ fn catch_up_loses_no_concurrent_use() {
             }
             let used = async {
                 for _ in 0..USES {
-                    let ask = |digest| DecideRequest {
-                        digest,
-                        id: None,
-                        access: RouteAccess::Everyone,
-                        client: None,
-                        now: domain::clock::now(),
-                    };
+                    let ask = |digest| decide_request(digest, domain::clock::now());
                     let decisions = digests.iter().map(|digest| target.decide(ask(digest)));
                     for decision in futures_util::future::join_all(decisions).await {
                         assert!(matches!(decision, Ok(Decision::Admitted(_))), "{decision:?}");
@@ -90,13 +86,7 @@ fn keys_of_a_user_removed_during_the_import_are_denied() {
             let (copied, (), ()) = tokio::join!(import(&records, &target), removed(&listed[0]), removed(&listed[1]));
             copied.unwrap();
             for digest in &digests {
-                let ask = DecideRequest {
-                    digest,
-                    id: None,
-                    access: RouteAccess::Everyone,
-                    client: None,
-                    now: domain::clock::now(),
-                };
+                let ask = decide_request(digest, domain::clock::now());
                 let decision = target.decide(ask).await.unwrap();
                 let refused = matches!(decision, Decision::Denied { refusal: Refusal::UserRemoved, .. });
                 assert!(refused, "in round {round}: {decision:?}");
@@ -129,7 +119,7 @@ fn import_survives_a_restart_of_its_server() {
     // The time for which the server is down, in which the import retries.
     std::thread::sleep(Duration::from_millis(500));
     redis.restart();
-    let copied = ended(copying.wait_with_output().unwrap());
+    let copied = Ended::of(copying.wait_with_output().unwrap());
     assert_eq!(copied.code, 0, "{copied:?}");
     let report: Value = serde_json::from_str(&copied.out).unwrap();
     assert_eq!(counts(&report, "copied"), [2, 4, 2000, 2000]);
@@ -145,7 +135,7 @@ fn paused_server_only_delays_the_import() {
     // The time for which the server does not reply.
     std::thread::sleep(Duration::from_secs(4));
     redis.resume();
-    let copied = ended(copying.wait_with_output().unwrap());
+    let copied = Ended::of(copying.wait_with_output().unwrap());
     assert_eq!(copied.code, 0, "{copied:?}");
     let report: Value = serde_json::from_str(&copied.out).unwrap();
     assert_eq!(counts(&report, "copied"), [2, 4, 2000, 2000]);
@@ -171,8 +161,7 @@ fn gateways_serve_and_change_during_the_import() {
             let mut admitted = 0;
             while copying.try_wait().unwrap().is_none() {
                 let now = domain::clock::now();
-                let ask =
-                    DecideRequest { digest: &digests[0], id: None, access: RouteAccess::Everyone, client: None, now };
+                let ask = decide_request(&digests[0], now);
                 let decision = gateway.decide(ask).await.unwrap();
                 admitted += u64::from(matches!(decision, Decision::Admitted(_)));
                 tokio::time::sleep(Duration::from_millis(5)).await;
@@ -183,7 +172,7 @@ fn gateways_serve_and_change_during_the_import() {
         gateway.close().await;
         (copying, admitted)
     });
-    let copied = ended(copying.wait_with_output().unwrap());
+    let copied = Ended::of(copying.wait_with_output().unwrap());
     assert_eq!(copied.code, 0, "{copied:?}");
     assert!(admitted > 0, "nothing was served meanwhile");
     runtime().block_on(async {

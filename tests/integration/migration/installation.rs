@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::PathBuf;
-use std::process::{Child, Command, Output, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use domain::clock::Micros;
@@ -14,10 +14,11 @@ use keygate::config::Config;
 use serde_json::Value;
 use state::embedded::OpenError;
 use state::redis::{Clock, Settings};
-use state::{DecideRequest, Decision, Embedded, Key, Org, Redis as RedisState, RouteAccess, State, User};
+use state::{Decision, Embedded, Key, Org, Redis as RedisState, State, User};
 
+use crate::support::decide::decide_request;
 use crate::support::redis::Redis;
-use crate::support::until;
+use crate::support::{Ended, until};
 
 /// Imports the file that [`Installation::export`] wrote.
 pub(super) const IMPORT: &str = "state import state.jsonl --json";
@@ -42,14 +43,6 @@ pub(super) enum On {
 /// Directory of a gateway on one machine, with a configuration for each state.
 pub(super) struct Installation {
     pub(super) directory: tempfile::TempDir,
-}
-
-/// Output and exit code of a command.
-#[derive(Debug)]
-pub(super) struct CommandResult {
-    pub(super) code: i32,
-    pub(super) out: String,
-    pub(super) err: String,
 }
 
 impl Installation {
@@ -102,9 +95,9 @@ audit: {{ low_water: 0%, path: audit }}
     }
 
     /// Runs a command, again while the state is still locked; see [`LINGERS`].
-    pub(super) fn run(&self, on: On, line: &str) -> CommandResult {
+    pub(super) fn run(&self, on: On, line: &str) -> Ended {
         until("the state is free", || {
-            let ended = ended(self.command(on, line).output().unwrap());
+            let ended = Ended::of(self.command(on, line).output().unwrap());
             (!ended.err.contains(LINGERS)).then_some(ended)
         })
     }
@@ -171,11 +164,6 @@ audit: {{ low_water: 0%, path: audit }}
     }
 }
 
-pub(super) fn ended(output: Output) -> CommandResult {
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    CommandResult { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
-}
-
 pub(super) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
@@ -211,11 +199,7 @@ pub(super) async fn decisions(state: &State, digests: &[KeyDigest], now: Micros)
     let mut told = Vec::new();
     for digest in digests {
         let mut text = format!("{:?}: ", state.key_of(digest).await.unwrap());
-        let (principal, rate_limit) = match state
-            .decide(DecideRequest { digest, id: None, access: RouteAccess::Everyone, client: None, now })
-            .await
-            .unwrap()
-        {
+        let (principal, rate_limit) = match state.decide(decide_request(digest, now)).await.unwrap() {
             Decision::Admitted(admitted) => {
                 write!(text, "admitted {} ", admitted.number).unwrap();
                 (Some(admitted.principal), Some(admitted.rate_limit))

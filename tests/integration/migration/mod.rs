@@ -9,11 +9,7 @@ use journal::audit::Use;
 use keygate::app;
 use platform::metrics::Metrics;
 use serde_json::{Value, json};
-use state::{
-    Change, ChangeError, DecideRequest, Decision, Exporter, KeyExport, Org, RouteAccess, State, StateRecord,
-    is_session_quota_digest,
-};
-use uuid::Uuid;
+use state::{Change, ChangeError, Decision, Exporter, KeyExport, Org, State, StateRecord, is_session_quota_digest};
 
 mod backup;
 mod backup_flaws;
@@ -30,6 +26,8 @@ mod installation;
 
 use self::installation::{IMPORT, Installation, On, VERIFY, content, decisions, listed, rate_limits, runtime};
 use self::records::{OVERLAP, RecordMaker, new_key};
+use crate::journal::support::Caller;
+use crate::support::decide::decide_request;
 use crate::support::redis::{Cluster, Redis};
 use crate::support::until;
 
@@ -293,23 +291,16 @@ fn use_with_journal(installation: &Installation, digest: &KeyDigest, times: u64)
         let (state, journal) =
             app::open_and_recover(&installation.config(On::Embedded), &Metrics::new()).await.unwrap();
         for _ in 0..times {
-            let ask = DecideRequest { digest, id: None, access: RouteAccess::Everyone, client: None, now };
+            let ask = decide_request(digest, now);
             let Ok(Decision::Admitted(admitted)) = state.decide(ask).await else { panic!("admitted") };
+            let principal = &admitted.principal;
             let opening = Use {
-                id: Uuid::now_v7(),
-                time: now,
                 number: Some(admitted.number),
-                key_id: admitted.principal.key_id,
-                user_id: Some(admitted.principal.user_id),
-                org_id: Some(admitted.principal.org_id),
-                auth_method: admitted.principal.method,
-                ip: None,
-                user_agent: None,
-                action: "GET /",
-                method: "GET",
-                path: "/",
-                provisional: false,
-                trace_id: None,
+                key_id: principal.key_id,
+                user_id: Some(principal.user_id),
+                org_id: Some(principal.org_id),
+                auth_method: principal.method,
+                ..Caller::random().opening_at(now)
             };
             drop(journal.begin(&opening).await.unwrap());
         }

@@ -1,5 +1,6 @@
 //! Errors of commands with `--server`: exit statuses, and no word of the token.
 
+use std::io::Write as _;
 use std::net::TcpListener;
 use std::thread;
 
@@ -118,6 +119,15 @@ fn flaky(closed: usize, head: &str, body: &str) -> (String, thread::JoinHandle<V
     (server, serving)
 }
 
+impl Fixture {
+    /// Runs a command against a server, with the token.
+    fn at(&self, server: &str, line: &str) -> Ended {
+        let token = self.files.path().join("token");
+        let options: [&Path; 4] = ["--server".as_ref(), server.as_ref(), "--token-file".as_ref(), &token];
+        run(line, self.files.path(), &options, "")
+    }
+}
+
 fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
     head.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
 }
@@ -125,14 +135,12 @@ fn header<'a>(head: &'a str, name: &str) -> Option<&'a str> {
 #[test]
 fn creation_is_sent_once_more_with_its_idempotency_key() {
     let fixture = Fixture::start();
-    let token = fixture.files.path().join("token");
     let org = concat!(
         r#"{"id":"org_0197c1de000070008000000000000001","name":"acme","tag":"aB3","suspended":false,"#,
         r#""concurrent":null,"concurrent_in_force":100,"created":"2026-11-20T21:08:00.000001Z"}"#,
     );
     let (server, serving) = flaky(1, "201 Created", org);
-    let options: [&Path; 4] = ["--server".as_ref(), server.as_ref(), "--token-file".as_ref(), &token];
-    let created = run("org create acme", fixture.files.path(), &options, "");
+    let created = fixture.at(&server, "org create acme");
     assert_eq!(created.code, 0, "{created:?}");
     let heads = serving.join().unwrap();
     let keys: Vec<_> = heads.iter().map(|head| header(head, "idempotency-key").unwrap()).collect();
@@ -140,8 +148,7 @@ fn creation_is_sent_once_more_with_its_idempotency_key() {
 
     // A change that has no such key is not sent again.
     let (server, serving) = flaky(0, "", "");
-    let options: [&Path; 4] = ["--server".as_ref(), server.as_ref(), "--token-file".as_ref(), &token];
-    let unanswered = run("org suspend acme", fixture.files.path(), &options, "");
+    let unanswered = fixture.at(&server, "org suspend acme");
     assert_eq!((unanswered.code, serving.join().unwrap().len()), (69, 1), "{unanswered:?}");
     assert!(unanswered.err.contains("check whether the change was made"), "{unanswered:?}");
 }
@@ -149,11 +156,9 @@ fn creation_is_sent_once_more_with_its_idempotency_key() {
 #[test]
 fn secret_that_was_lost_with_the_connection_is_not_taken_for_one() {
     let fixture = Fixture::start();
-    let token = fixture.files.path().join("token");
     let head = "201 Created\r\nidempotent-replayed: true";
     let (server, serving) = flaky(1, head, r#"{"id":"abcDEF123","key":null}"#);
-    let options: [&Path; 4] = ["--server".as_ref(), server.as_ref(), "--token-file".as_ref(), &token];
-    let lost = run("key create --org acme --user ada@example.com ci", fixture.files.path(), &options, "");
+    let lost = fixture.at(&server, "key create --org acme --user ada@example.com ci");
     assert_eq!((lost.code, lost.out.as_str()), (1, ""), "{lost:?}");
     assert!(lost.err.contains("keygate key rotate abcDEF123"), "{lost:?}");
     drop(serving.join());
@@ -162,14 +167,12 @@ fn secret_that_was_lost_with_the_connection_is_not_taken_for_one() {
 #[test]
 fn retry_after_of_a_refusal_is_told() {
     let fixture = Fixture::start();
-    let token = fixture.files.path().join("token");
     let problem = concat!(
         r#"{"type":"about:blank","title":"Too Many Requests","status":429,"detail":"Too many.","#,
         r#""code":"too_many_requests"}"#,
     );
     let (server, serving) = flaky(0, "429 Too Many Requests\r\nretry-after: 60", problem);
-    let options: [&Path; 4] = ["--server".as_ref(), server.as_ref(), "--token-file".as_ref(), &token];
-    let refused = run("org list", fixture.files.path(), &options, "");
+    let refused = fixture.at(&server, "org list");
     assert_eq!(refused.code, 75, "{refused:?}");
     assert_eq!(refused.err, "keygate: too many (try again after 60 s)\n");
     drop(serving.join());

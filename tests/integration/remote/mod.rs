@@ -7,16 +7,15 @@ mod errors;
 mod state;
 
 use std::fs;
-use std::io::Write as _;
 use std::net::SocketAddr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::support::{Gateway, Upstream};
+use crate::support::{Ended, Gateway, Upstream};
 use crate::tls::authority::Authority;
 
 /// A gateway whose management API has TLS of an authority that only the file `ca.pem` names.
@@ -24,14 +23,6 @@ struct Fixture {
     gateway: Gateway,
     _upstream: Upstream,
     files: TempDir,
-}
-
-/// Output and exit code of a command.
-#[derive(Debug, PartialEq, Eq)]
-struct Ended {
-    code: i32,
-    out: String,
-    err: String,
 }
 
 /// All scopes of a token.
@@ -126,11 +117,5 @@ fn run(line: &str, directory: &Path, options: &[&Path], input: &str) -> Ended {
     for variable in ["SUDO_UID", "KEYGATE_SERVER", "KEYGATE_TOKEN_FILE"] {
         command.env_remove(variable);
     }
-    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    // A command that reads nothing may have ended.
-    drop(child.stdin.take().unwrap().write_all(input.as_bytes()));
-    let output = child.wait_with_output().unwrap();
-    let text = |bytes| String::from_utf8(bytes).unwrap();
-    Ended { code: output.status.code().unwrap(), out: text(output.stdout), err: text(output.stderr) }
+    Ended::of_reading(&mut command, input)
 }

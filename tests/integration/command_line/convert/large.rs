@@ -37,7 +37,7 @@ fn hundred_thousand_consumers_are_converted_in_bounded_memory() {
     );
     let begun = Instant::now();
     let ended =
-        ended(Command::new("sh").arg("-c").arg(format!("ulimit -v {MEMORY} && exec {convert}")).output().unwrap());
+        Ended::of(Command::new("sh").arg("-c").arg(format!("ulimit -v {MEMORY} && exec {convert}")).output().unwrap());
     let time = begun.elapsed();
     assert_eq!((ended.code, &*ended.err), (0, "converted 100000 users with 100000 keys\n"));
     assert_eq!(ended.out.lines().count(), 2 + 1 + CONSUMERS + 1 + CONSUMERS);

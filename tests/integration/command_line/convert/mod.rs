@@ -32,7 +32,7 @@ const SECRETS: [&str; 14] = [
 
 /// Converts a file; nothing of its secrets may be in the output.
 fn convert(line: &str) -> Ended {
-    let ended = ended(Command::new(env!("CARGO_BIN_EXE_keygate")).args(line.split_whitespace()).output().unwrap());
+    let ended = Ended::of(Command::new(env!("CARGO_BIN_EXE_keygate")).args(line.split_whitespace()).output().unwrap());
     for secret in SECRETS {
         assert!(!ended.out.contains(secret) && !ended.err.contains(secret), "{secret}: {ended:?}");
     }
@@ -302,7 +302,8 @@ fn file_is_read_from_standard_input_and_without_a_configuration() {
     let directory = tempfile::tempdir().unwrap();
     let mut command = Command::new(env!("CARGO_BIN_EXE_keygate"));
     command.args(["convert", "kong", "-", "--org", "acme"]).current_dir(&directory);
-    let ended = ended(command.stdin(std::fs::File::open(format!("{FILES}/kong-flat.yaml")).unwrap()).output().unwrap());
+    let ended =
+        Ended::of(command.stdin(std::fs::File::open(format!("{FILES}/kong-flat.yaml")).unwrap()).output().unwrap());
     assert_eq!(ended.code, 4, "{ended:?}");
     assert!(ended.err.contains("standard input:12:") && ended.out.contains("bob@consumer.invalid"), "{ended:?}");
     let missing = convert("convert kong no-such-file --org acme");
