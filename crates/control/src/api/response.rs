@@ -1,12 +1,14 @@
 //! Answers of the API, and their responses.
 
 use bytes::Bytes;
-use http::header::{CACHE_CONTROL, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LOCATION, X_CONTENT_TYPE_OPTIONS};
+use http::header::{
+    CACHE_CONTROL, CONTENT_DISPOSITION, CONTENT_TYPE, ETAG, IF_NONE_MATCH, LOCATION, X_CONTENT_TYPE_OPTIONS,
+};
 use http::{HeaderMap, HeaderName, HeaderValue, Response, StatusCode};
 use serde::Serialize;
 use serde_json::Value;
 
-use crate::management::{Replay, STATE_MEDIA_TYPE};
+use crate::management::Replay;
 use state::ETag;
 
 /// Name of the field of an answer that was given before, to the same call.
@@ -23,6 +25,8 @@ pub(crate) struct Answer {
     etag: Option<ETag>,
     /// Path of the record that was created, below that of the mount.
     location: Option<String>,
+    /// Name of the file that a browser saves it as.
+    file_name: Option<String>,
     is_replay: bool,
     /// The session of the caller has ended.
     pub(crate) ends_session: bool,
@@ -33,8 +37,8 @@ enum Content {
     None,
     /// In the order of the members of the record.
     Json(String),
-    /// Lines of an exported state.
-    Lines(Vec<u8>),
+    /// Of another media type.
+    Other(&'static str, Vec<u8>),
 }
 
 impl Answer {
@@ -48,9 +52,9 @@ impl Answer {
         Self::of(StatusCode::OK, Content::Json(text))
     }
 
-    /// The lines of an exported state.
-    pub(super) fn lines(lines: Vec<u8>) -> Self {
-        Self::of(StatusCode::OK, Content::Lines(lines))
+    /// 200 with content of another media type than JSON.
+    pub(super) fn other(media_type: &'static str, content: impl Into<Vec<u8>>) -> Self {
+        Self::of(StatusCode::OK, Content::Other(media_type, content.into()))
     }
 
     /// 204 to a person who has signed out.
@@ -71,7 +75,8 @@ impl Answer {
     }
 
     const fn of(status: StatusCode, content: Content) -> Self {
-        Self { status, content, etag: None, location: None, is_replay: false, ends_session: false }
+        let (etag, location, file_name) = (None, None, None);
+        Self { status, content, etag, location, file_name, is_replay: false, ends_session: false }
     }
 
     /// The status of the response.
@@ -89,9 +94,16 @@ impl Answer {
         Self { status: StatusCode::CREATED, location: Some(path), ..self }
     }
 
+    /// The same, which a browser saves as a file (RFC 6266). Characters of its name that some system does not take are
+    /// dashes.
+    pub(super) fn saved_as(self, file_name: &str) -> Self {
+        let is_taken = |c: char| c.is_ascii_alphanumeric() || "._-".contains(c);
+        Self { file_name: Some(file_name.replace(|c| !is_taken(c), "-")), ..self }
+    }
+
     /// The response, at a mount with this path.
     pub(super) fn into_response(self, base: &str) -> Response<Bytes> {
-        let Self { status, content, etag, location, is_replay, .. } = self;
+        let Self { status, content, etag, location, file_name, is_replay, .. } = self;
         let tag = etag.and_then(|etag| Some(entity_tag(etag, content.parse()?)));
         let mut response = content.into_response(status);
         let headers = response.headers_mut();
@@ -101,6 +113,10 @@ impl Answer {
         if let Some(path) = location {
             let location = HeaderValue::try_from(format!("{base}/{path}")).expect("paths and ids are visible ASCII");
             headers.insert(LOCATION, location);
+        }
+        if let Some(name) = file_name {
+            let disposition = HeaderValue::try_from(format!("attachment; filename=\"{name}\""));
+            headers.insert(CONTENT_DISPOSITION, disposition.expect("letters, digits, dots, dashes and underscores"));
         }
         if is_replay {
             headers.insert(IDEMPOTENT_REPLAYED, HeaderValue::from_static("true"));
@@ -117,7 +133,7 @@ impl Content {
     fn into_response(self, status: StatusCode) -> Response<Bytes> {
         match self {
             Self::Json(text) => build(status, "application/json", text),
-            Self::Lines(lines) => build(status, STATE_MEDIA_TYPE, lines),
+            Self::Other(media_type, content) => build(status, media_type, content),
             Self::None => {
                 let mut response = build(status, "application/json", "");
                 response.headers_mut().remove(CONTENT_TYPE);
@@ -163,4 +179,18 @@ pub(super) fn unless_known(request: &HeaderMap, response: Response<Bytes>) -> Re
     response.headers_mut().remove(CONTENT_TYPE);
     response.headers_mut().insert(ETAG, etag);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn file_name_ends_no_header_field() {
+        let answer = Answer::other("text/csv", "id").saved_as("keys-a\"b\r\nc/é..csv");
+        let response = answer.into_response("/v1");
+        assert_eq!(response.headers()[CONTENT_DISPOSITION], "attachment; filename=\"keys-a-b--c--..csv\"");
+        assert_eq!(response.headers()[CONTENT_TYPE], "text/csv");
+        assert_eq!(response.body(), "id");
+    }
 }

@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 
 use super::Answer;
 use super::call::Call;
-use crate::management::{Actor, Management, ManagementError, run_beside};
+use crate::management::{Actor, Management, ManagementError, STATE_MEDIA_TYPE, run_beside};
 use domain::clock::Micros;
 
 /// Bytes of an export at most: hundreds of thousands of keys.
@@ -37,7 +37,7 @@ pub(super) async fn export(call: &Call<'_>) -> Result<Answer, ManagementError> {
         let _turn = turn;
         read(&management, &actor, now).await
     };
-    Ok(Answer::lines(run_beside(reading).await.map_err(|_| ManagementError::Internal)??))
+    Ok(Answer::other(STATE_MEDIA_TYPE, run_beside(reading).await.map_err(|_| ManagementError::Internal)??))
 }
 
 /// Accepts the state as it is, in place of the one that gateways remember.
