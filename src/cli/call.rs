@@ -7,6 +7,8 @@ use serde_json::{Value, json};
 
 /// Characters that a segment of a path has percent-encoded.
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_');
+/// The same without the dot, as in `keys.csv`.
+const ENCODED_BUT_DOTS: &AsciiSet = &ENCODED.remove(b'.');
 
 /// A call of the API.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -39,7 +41,11 @@ impl Call {
     }
 
     fn new(method: Method, path: &[&str]) -> Self {
-        let segments = path.iter().map(|segment| format!("/{}", utf8_percent_encode(segment, ENCODED)));
+        let segments = path.iter().map(|segment| {
+            // A segment of dots alone would be taken for a step in the path (RFC 3986, section 5.2.4).
+            let encoded = if segment.bytes().all(|byte| byte == b'.') { ENCODED } else { ENCODED_BUT_DOTS };
+            format!("/{}", utf8_percent_encode(segment, encoded))
+        });
         let path = std::iter::once(control::admin::API_PATH.to_owned()).chain(segments).collect();
         Self { method, path, query: Vec::new(), body: None, makes_secret: false }
     }
@@ -100,6 +106,7 @@ mod tests {
     fn references_and_parameters_are_encoded() {
         let show = Call::get(&["orgs", "a/b ü", "users", ".."]);
         assert_eq!(show.target(), "/v1/orgs/a%2Fb%20%C3%BC/users/%2E%2E");
+        assert_eq!(Call::get(&["orgs", "a.b", "keys.csv"]).target(), "/v1/orgs/a.b/keys.csv");
         let list = Call::get(&["orgs", "a", "federation-rules"]).with_query(&json!({ "limit": 5, "org": null }));
         assert_eq!(list.target(), "/v1/orgs/a/federation-rules?limit=5");
         let keys = Call::get(&["keys"]).with_query(&json!({ "sha256": ["a", "b"], "name": null }));
