@@ -1,5 +1,6 @@
 //! One suite of operations for all callers of the API, on both states.
 
+use domain::key::KeyDigest;
 use serde_json::{Value, json};
 
 use super::caller::{Caller, Way, ask};
@@ -115,6 +116,54 @@ fn key_lives_by_the_calls_of_each_caller() {
             assert_eq!(caller.get(&format!("{keys}?state=revoked")).code(), "invalid_parameter", "{kind}");
             assert_eq!(["/keys/aaaaaaaaa", "/keys/a"].map(|path| caller.get(path).code()), ["no_such_key"; 2]);
         }
+    }
+}
+
+#[test]
+fn all_keys_are_one_csv_file_for_each_caller() {
+    for setup in Setup::both() {
+        let (org, root) = (setup.org("acme"), setup.root());
+        let keys = format!("/orgs/{org}/keys");
+        let policy = json!({ "permissions": ["queries:read"], "tags": { "team": "a;=b" } });
+        let body = json!({ "name": "=HYPERLINK(\"//x\", 1)", "user": "ada@acme.example", "policy": policy });
+        let made = root.post(&keys, &body).json();
+        let text = |member: &str| made[member].as_str().unwrap();
+        let more = (0..101).map(|number| setup.gateway.create_key(&org, "ada@acme.example", &format!("key {number}")));
+        let ids: Vec<String> =
+            std::iter::once(text("id").to_owned()).chain(more.map(|key| key.id.to_string())).collect();
+        let (id, created) = (text("id"), text("created"));
+        let first = format!(
+            "{id},\"'=HYPERLINK(\"\"//x\"\", 1)\",ada@acme.example,active,{created},token:{},,,0,1000,1h,1000,\
+             queries:read,,,team=a;'=b,,",
+            made["created_by"]["token"].as_str().unwrap()
+        );
+        let mut callers = Caller::all(&setup, &org);
+        for caller in &mut callers {
+            let kind = caller.kind;
+            let mut rows = |query: &str| {
+                let file = caller.get(&format!("{keys}.csv{query}"));
+                assert_eq!(file.status, 200, "{kind} {query}: {file:?}");
+                let name = format!("attachment; filename=\"keys-{org}.csv\"");
+                assert_eq!(file.header("content-disposition"), Some(&*name), "{kind}");
+                let content = String::from_utf8(file.body).unwrap();
+                assert!(content.ends_with("\r\n"), "{kind}: {content}");
+                content.split_terminator("\r\n").map(str::to_owned).collect::<Vec<_>>()
+            };
+            let all = rows("");
+            assert_eq!(all[1], first, "{kind}");
+            assert_eq!(all[1..].iter().map(|row| &row[..9]).collect::<Vec<_>>(), ids, "{kind}: of two pages");
+            let secrets = [text("key")[18..].to_owned(), KeyDigest::of(text("key").as_bytes()).to_hex()];
+            assert!(!secrets.iter().any(|secret| all.concat().contains(secret)), "{kind} is shown a secret");
+            assert_eq!(rows("?newest_first=true")[102], first, "{kind}");
+            assert_eq!(rows(&format!("?search={id}&status=active"))[1..], [&*first], "{kind}");
+            assert_eq!(rows("?status=revoked").len(), 1, "{kind}: the titles");
+            assert_eq!(caller.get(&format!("{keys}.csv?limit=5")).code(), "invalid_parameter", "{kind}");
+            assert_eq!(caller.get("/orgs/other/keys.csv").status, if kind == "user" { 403 } else { 404 }, "{kind}");
+        }
+        // A user who administers no more is shown the own keys: none.
+        setup.gateway.permit_user_of(&org, "grace@acme.example", &[]);
+        let own = callers[2].get(&format!("{keys}.csv"));
+        assert_eq!((own.status, own.body.split(|byte| *byte == b'\n').count()), (200, 2), "{own:?}");
     }
 }
 

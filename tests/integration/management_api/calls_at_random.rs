@@ -48,6 +48,7 @@ const ROUTES: &[(&str, &str, Option<&str>)] = &[
     ("PATCH", "/orgs/{org}/users/{user}", Some("user.patch")),
     ("DELETE", "/orgs/{org}/users/{user}", Some("user.remove")),
     ("GET", "/orgs/{org}/keys", None),
+    ("GET", "/orgs/{org}/keys.csv", None),
     ("POST", "/orgs/{org}/keys", Some("key.create")),
     ("PUT", "/orgs/{org}/keys/by-digest/{digest}", Some("key.create")),
     ("GET", "/keys/{key}", None),
@@ -188,8 +189,9 @@ impl Drawn {
         if draw.one_in(25) {
             path.push_str(["/", "/..", "//", "/%2e%2e", "/requests/"][draw.random.index(5)]);
         }
-        let is_list =
-            ["orgs", "users", "keys", "requests", "audit", "tokens"].iter().any(|list| template.ends_with(list));
+        let is_list = ["orgs", "users", "keys", "keys.csv", "requests", "audit", "tokens"]
+            .iter()
+            .any(|list| template.ends_with(list));
         let parameters = if (method == "GET" && is_list) || draw.one_in(20) { draw.random.below(3) } else { 0 };
         let query: Vec<_> = (0..parameters).map(|_| draw.parameter(parameters_of(template))).collect();
         if template == "/audit" && !query.iter().any(|part| part.starts_with("org=")) && !draw.one_in(4) {
@@ -321,7 +323,7 @@ impl Draw<'_> {
 /// Query parameters of a path.
 fn parameters_of(template: &str) -> &'static [&'static str] {
     match template {
-        "/orgs/{org}/keys" => OF_KEYS,
+        "/orgs/{org}/keys" | "/orgs/{org}/keys.csv" => OF_KEYS,
         "/keys/{key}/requests" => OF_USES,
         "/audit" | "/tokens" => OF_ORG,
         _ => PAGE,

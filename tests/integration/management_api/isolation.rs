@@ -19,6 +19,7 @@ fn calls(org: &str, user: &str, key: &str) -> Vec<(TokenScope, &'static str, Str
         (TokenScope::UsersWrite, "PATCH", of_user.clone(), r#"{"suspended":true}"#),
         (TokenScope::UsersWrite, "DELETE", of_user, ""),
         (TokenScope::KeysRead, "GET", format!("/orgs/{org}/keys"), ""),
+        (TokenScope::KeysRead, "GET", format!("/orgs/{org}/keys.csv"), ""),
         (TokenScope::KeysCreate, "POST", format!("/orgs/{org}/keys"), r#"{"name":"x","user":"ada@acme.example"}"#),
         (TokenScope::KeysRead, "GET", of_key(""), ""),
         (TokenScope::KeysSet, "PATCH", of_key(""), r#"{"policy":{"concurrent":1}}"#),

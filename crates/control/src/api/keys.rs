@@ -7,7 +7,7 @@ use serde::Deserialize;
 use serde_json::json;
 
 use super::call::Call;
-use super::{Answer, input};
+use super::{Answer, csv, input};
 use crate::json_input::{self, WholeSeconds};
 use crate::management::{
     Key, KeyImport, LimitUpdate, ManagementError, NewKey, NewKeyRequest, PolicyUpdate, Rotation, SecretSource,
@@ -75,6 +75,13 @@ struct DisableBody {
 pub(super) async fn list(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let query = input::key_query(call.request)?;
     Ok(Answer::new(&call.management().list_keys(call.actor, &call.org()?, &query, &call.page()?, call.now()).await?))
+}
+
+/// All keys of the list as one file.
+pub(super) async fn list_as_csv(call: &Call<'_>) -> Result<Answer, ManagementError> {
+    let (org, query) = (call.org()?, input::key_query(call.request)?);
+    let keys = call.management().list_all_keys(call.actor, &org, &query, call.now()).await?;
+    Ok(Answer::other(csv::MEDIA_TYPE, csv::render_keys(&keys)).saved_as(&format!("keys-{org}.csv")))
 }
 
 pub(super) async fn create(call: &Call<'_>) -> Result<Answer, ManagementError> {

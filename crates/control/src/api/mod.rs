@@ -35,6 +35,7 @@ mod call;
 mod orgs;
 mod users;
 mod keys;
+mod csv;
 mod tokens;
 mod sessions;
 mod audit;

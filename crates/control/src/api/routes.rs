@@ -58,6 +58,8 @@ const OF_ORG: &[&str] = &["cursor", "limit", "org"];
 /// Query parameters of a list of keys.
 const KEYS: &[&str] =
     &["cursor", "limit", "search", "name", "user", "status", "unused_for", "expires_within", "newest_first"];
+/// The same without a page: the filter and the order.
+const ALL_KEYS: &[&str] = &["search", "name", "user", "status", "unused_for", "expires_within", "newest_first"];
 /// Query parameters of a list of requests.
 const USES: &[&str] = &["cursor", "limit", "outcome", "refused"];
 /// Query parameters of usage.
@@ -81,6 +83,7 @@ pub(super) const ROUTES: &[Route] = &[
     post("orgs/{org}/users/{user}/sign-in-links", SOCKET, |call| Box::pin(sessions::create_link(call))),
     delete("orgs/{org}/users/{user}/sessions", SOCKET, &[], |call| Box::pin(sessions::end_of_user(call))),
     get("orgs/{org}/keys", ALL, KEYS, |call| Box::pin(keys::list(call))),
+    get("orgs/{org}/keys.csv", ALL, ALL_KEYS, |call| Box::pin(keys::list_as_csv(call))),
     post("orgs/{org}/keys", ALL, |call| Box::pin(keys::create(call))).of(Subject::Org).with_secret("key"),
     put("orgs/{org}/keys/by-digest/{sha256}", ADMIN, |call| Box::pin(keys::put(call))).of(Subject::Org),
     post("orgs/{org}/keys/import", ADMIN, |call| Box::pin(keys::import(call))).of(Subject::Org),

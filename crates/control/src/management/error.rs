@@ -258,6 +258,12 @@ errors! {
         "too many of your requests read the audit journal at the same time; wait for their responses, then try again"
     )]
     TooManyReads => row(TooMany, "too_many_reads");
+    /// Too many lists are read whole already, by this person or in all.
+    #[error("too many long lists are read at the same time; try again")]
+    TooManyLists => row(TooMany, "too_many_reads");
+    /// The list does not fit into one answer, which has so many entries at most.
+    #[error("the list is too long for one answer of {0} entries; narrow it by its filters, or read it page by page")]
+    ListTooLong(usize) => row(Conflict, "list_too_long");
     /// Too many reads of the journal wait already.
     #[error("too many requests read the audit journal at the same time; try again")]
     JournalBusy => row(Unavailable, "audit_unavailable");

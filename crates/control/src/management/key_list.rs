@@ -16,6 +16,8 @@ use state::{self, KeyList, KeyPosition, Org};
 
 /// Keys that are read for one page at most. Where few of them match the filter, the page has fewer keys than its limit.
 const MAX_READ: usize = 1000;
+/// Pages of a list that is read whole, at most. Full ones are 10,000 keys, whose texts are a few MiB.
+const MAX_PAGES: usize = 100;
 
 impl Management {
     /// Looks up the keys that have, or had, these SHA-256, in hexadecimal; at most 200 of them. For the operator.
@@ -71,6 +73,47 @@ impl Management {
         let after = sealer.open(page.cursor.as_deref())?;
         let Page { items, next } = self.find_keys(&org, list, after, query, page.limit, now).await?;
         sealer.seal(Page { items: self.with_actors(actor, org.id, items).await?, next })
+    }
+
+    /// Lists all keys of an organization that [`Self::list_keys`] lists, when it is the turn of the actor.
+    ///
+    /// # Errors
+    /// [`ManagementError::ListTooLong`], [`ManagementError::TooManyLists`], [`ManagementError::NoOrg`].
+    pub async fn list_all_keys(
+        &self,
+        actor: &Actor,
+        org: &str,
+        query: &KeyQuery,
+        now: Micros,
+    ) -> Result<Vec<Key>, ManagementError> {
+        self.authorize(actor, Access::Org(org, TokenScope::KeysRead), now).await?;
+        // As much work as that of many calls: it takes turns with the reads of the journal.
+        let _turn = self.reads.acquire(actor.person()).await.map_err(|_| ManagementError::TooManyLists)?;
+        self.read_pages(actor, org, query, MAX_PAGES, now).await
+    }
+
+    /// The keys of all pages of a list; an error when there are more than `max` pages.
+    async fn read_pages(
+        &self,
+        actor: &Actor,
+        org: &str,
+        query: &KeyQuery,
+        max: usize,
+        now: Micros,
+    ) -> Result<Vec<Key>, ManagementError> {
+        let mut page = PageQuery::first(PageLimit::MAX);
+        let mut keys = Vec::new();
+        for _ in 0..max {
+            let Page { items, next } = self.list_keys(actor, org, query, &page, now).await?;
+            keys.extend(items);
+            if next.is_none() {
+                return Ok(keys);
+            }
+            page.cursor = next;
+            // Requests of the same worker are served between two pages.
+            tokio::task::yield_now().await;
+        }
+        Err(ManagementError::ListTooLong(max * PageLimit::MAX.get()))
     }
 
     /// The key that the text of a query names, if it is in the list: one look-up however many keys there are. None when
@@ -154,5 +197,31 @@ impl Management {
         let ids: Vec<KeyId> = keys.iter().map(|key| key.id).collect();
         let actors = self.key_actors(viewer, org, &ids).await?;
         Ok(keys.into_iter().zip(&actors).map(|(key, actors)| key.with_actors(actors)).collect())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::uses::tests::{OPERATOR, management};
+    use super::*;
+    use crate::management::{NewKeyRequest, PolicyUpdate, SecretSource};
+
+    #[tokio::test]
+    async fn list_of_more_pages_is_refused_and_not_cut() {
+        let directory = tempfile::tempdir().unwrap();
+        let management = management(directory.path());
+        let now = Micros(1_700_000_000_000_000);
+        management.create_org(OPERATOR, "acme", now).await.unwrap();
+        management.create_user(OPERATOR, "acme", "ada@example.com", Vec::new(), now).await.unwrap();
+        for number in 0..=PageLimit::MAX.get() {
+            let name = format!("key {number}");
+            let request = NewKeyRequest { user: "ada@example.com", name: &name, policy: PolicyUpdate::default() };
+            management.create_key(OPERATOR, "acme", request, SecretSource::Generated, now).await.unwrap();
+        }
+        let read = async |max| management.read_pages(OPERATOR, "acme", &KeyQuery::default(), max, now).await;
+        assert!(matches!(read(1).await, Err(ManagementError::ListTooLong(100))));
+        assert_eq!(read(2).await.unwrap().len(), 101);
+        let all = management.list_all_keys(OPERATOR, "acme", &KeyQuery::default(), now).await.unwrap();
+        assert_eq!(all.len(), 101);
     }
 }

@@ -104,6 +104,14 @@ impl KeyStatus {
         }
     }
 
+    /// The word of records and parameters of the API, such as `user_removed`.
+    pub fn word(self) -> String {
+        match serde_json::to_value(self) {
+            Ok(serde_json::Value::String(word)) => word,
+            _ => unreachable!("a status is serialized as a word"),
+        }
+    }
+
     /// Name in addresses and style sheets of pages.
     pub fn name(self) -> &'static str {
         match self {

@@ -175,7 +175,7 @@ impl From<KeyActivity> for Activity {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -188,9 +188,10 @@ mod tests {
     use state::State;
     use state::embedded::{self, Embedded};
 
-    const OPERATOR: &Actor = &Actor::operator(crate::management::UnixUser::ROOT);
+    pub(in crate::management) const OPERATOR: &Actor = &Actor::operator(crate::management::UnixUser::ROOT);
 
-    fn management(directory: &std::path::Path) -> Management {
+    /// Management of new stores in a directory.
+    pub(in crate::management) fn management(directory: &std::path::Path) -> Management {
         let metrics = Metrics::new();
         let state = embedded::Settings { path: directory.join("state.db"), quota: Quota::DEFAULT, concurrent: 100 };
         let settings = audit::Settings {
