@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::{HandlerResult, PageContext, render};
+use crate::dashboard::api;
 use crate::dashboard::pages::{
     ActivityChart, AttemptCell, FleetFreshness, GatewayRow, KeyFilter, KeyRow, KeysPage, LastUseCell, MissingOthers,
     NavEntry, OutcomeText, Paging, RecordSource, StateFilter, UseSource, link,
@@ -13,6 +14,7 @@ use domain::clock::Micros;
 use domain::key::{self, KeyDigest, KeyId};
 use domain::page::{PageLimit, PageQuery};
 use journal::audit::{GatewayFreshness, OwnOnlyReason, ViewScope, ViewStatus};
+use platform::settings::WithUnit;
 
 /// Keys on a page.
 const PAGE_SIZE: PageLimit = PageLimit::of(25);
@@ -41,6 +43,7 @@ pub(super) async fn list_keys(context: &PageContext<'_>) -> HandlerResult {
         all_owners: context.user.is_admin(),
         suspended: context.user.org.suspended,
         rows: keys.items.iter().map(|key| key_row(context, key, report.as_ref())).collect(),
+        csv: csv_link(&api::base(context.base), &context.org(), &query),
         filter,
         paging,
         source: report.map(|report| record_source(context, &report.gateway, report.view.as_ref())),
@@ -203,4 +206,39 @@ fn is_same_use(recorded: Micros, counted: Micros) -> bool {
     /// Largest difference between the clocks of a gateway and its Redis, in microseconds.
     const MAX_SKEW_US: u64 = 2_000_000;
     recorded.since(counted).max(counted.since(recorded)) <= MAX_SKEW_US
+}
+
+/// The address of all keys of a query as CSV, in the API of the browser.
+fn csv_link(api: &str, org: &str, query: &KeyQuery) -> String {
+    let time = |time: Option<Duration>| time.map(|time| WithUnit::Duration(time).to_string()).unwrap_or_default();
+    let status = query.status.map(KeyStatus::word).unwrap_or_default();
+    let parameters = [
+        ("search", &*query.text),
+        ("status", &status),
+        ("unused_for", &time(query.unused_for)),
+        ("expires_within", &time(query.expires_within)),
+        ("newest_first", if query.newest_first { "true" } else { "" }),
+    ];
+    link(&format!("{api}/orgs/{org}/keys.csv"), &parameters)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn csv_has_the_keys_of_the_filter() {
+        let link = |text: &str, state| {
+            let filter = KeyFilter { text: text.to_owned(), state };
+            csv_link("/settings/api/v1", "org_1", &filter_query(&filter))
+        };
+        let path = "/settings/api/v1/orgs/org_1/keys.csv";
+        assert_eq!(link("", None), format!("{path}?newest_first=true"));
+        let removed = StateFilter::Status(KeyStatus::UserRemoved);
+        assert_eq!(link("a b", Some(removed)), format!("{path}?search=a+b&status=user_removed&newest_first=true"));
+        let expiring = link("", Some(StateFilter::Expiring));
+        assert_eq!(expiring, format!("{path}?status=active&expires_within=7d&newest_first=true"));
+        let unused = link("", Some(StateFilter::Unused));
+        assert_eq!(unused, format!("{path}?status=active&unused_for=30d&newest_first=true"));
+    }
 }

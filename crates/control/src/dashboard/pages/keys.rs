@@ -27,6 +27,8 @@ pub struct KeysPage {
     pub filter: KeyFilter,
     /// Links to the other pages.
     pub paging: Paging,
+    /// Address of the keys of all pages as CSV.
+    pub csv: String,
     /// Source of the last 24 hours; `None` when they cannot be read.
     pub source: Option<RecordSource>,
 }

@@ -72,7 +72,8 @@ pub(crate) fn keys(rows: Vec<KeyRow>) -> KeysPage {
     let filter = KeyFilter::default();
     let name = "gateway-1".into();
     let source = Some(RecordSource::Gateway { name, others: None });
-    KeysPage { layout, all_owners: true, suspended: false, rows, filter, paging: Paging::default(), source }
+    let (paging, csv) = (Paging::default(), "/settings/api/v1/orgs/acme/keys.csv?newest_first=true".into());
+    KeysPage { layout, all_owners: true, suspended: false, rows, filter, paging, csv, source }
 }
 
 fn middle_page() -> Paging {
