@@ -38,12 +38,21 @@ pub(super) fn patch_user(org: &str, user: &str, patch: &Value) -> Call {
 
 /// The call that lists the keys of an organization, by the fields that commands filter by.
 pub(super) fn list_keys(org: &str, query: &KeyQuery) -> Call {
-    // Fields that filter nothing are no parameters; the query writes them, because cursors are sealed over all.
+    Call::get(&["orgs", org, "keys"]).with_query(&key_filter(query))
+}
+
+/// The call that lists the same keys as CSV.
+pub(super) fn list_keys_as_csv(org: &str, query: &KeyQuery) -> Call {
+    Call::get(&["orgs", org, "keys.csv"]).with_query(&key_filter(query))
+}
+
+/// Fields that filter nothing are no parameters; the query writes them, because cursors are sealed over all.
+fn key_filter(query: &KeyQuery) -> Value {
     let mut query = json!(query);
     if let Value::Object(fields) = &mut query {
         fields.retain(|_, value| *value != "" && *value != false);
     }
-    Call::get(&["orgs", org, "keys"]).with_query(&query)
+    query
 }
 
 /// The call that shows a key.

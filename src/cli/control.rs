@@ -110,23 +110,32 @@ impl<'a> Server<'a> {
         Ok(Self::Stores(Box::new(Stores::open(&installation.config()?).await?)))
     }
 
-    /// Performs one call, and reads its answer; none that makes a secret which standard output could not take.
+    /// Performs one call, and reads its answer.
     pub(super) async fn perform<T: DeserializeOwned>(&mut self, call: &Call) -> Result<T, CliError> {
+        self.send(call).await?.read(call)
+    }
+
+    /// Performs one call whose answer is no JSON.
+    pub(super) async fn fetch(&mut self, call: &Call) -> Result<Bytes, CliError> {
+        self.send(call).await?.body().cloned()
+    }
+
+    /// Sends one call; none that makes a secret which standard output could not take.
+    async fn send(&mut self, call: &Call) -> Result<Answer, CliError> {
         if call.has_empty_segment() {
             return Err(CliError::new(ExitStatus::Usage, anyhow!("an empty name or id names nothing; give one")));
         }
         if call.makes_secret {
             secret_output::check()?;
         }
-        let answer = match self {
-            Self::Stores(stores) => stores.send(call).await?,
-            Self::Remote(remote) => remote.send(call).await?,
+        match self {
+            Self::Stores(stores) => Ok(stores.send(call).await?),
+            Self::Remote(remote) => remote.send(call).await,
             Self::Gateway(installation, stream) => {
                 let stream = take_stream(installation, stream).await?;
-                send_call(installation, stream, call).await?
+                send_call(installation, stream, call).await
             }
-        };
-        answer.read(call)
+        }
     }
 
     /// Performs the call of a list, and again for each further page. Calls `each` with the items of every page.

@@ -44,6 +44,9 @@ pub(super) enum Command {
         org: Option<String>,
         #[command(flatten)]
         filter: ListFilter,
+        /// Print CSV for spreadsheets, of the organization of --org; at most 10,000 keys
+        #[arg(long, requires = "org", conflicts_with = "json")]
+        csv: bool,
     },
     /// Find a key by its id, by the whole key, or by its SHA-256, and show it
     ///
@@ -190,7 +193,10 @@ impl RemoteCommand<Command> {
             Command::Disable(args) => args.run(installation, format),
             Command::Enable { target } => perform_on::<Key>(installation, target.read()?, enable_key, format),
             Command::Revoke { target } => perform_on::<Key>(installation, target.read()?, revoke_key, format),
-            Command::List { org, filter } => key_record::print_list(installation, org, &filter.query(), format),
+            Command::List { org: Some(org), filter, csv: true } => {
+                key_record::print_csv(installation, &org, &filter.query())
+            }
+            Command::List { org, filter, .. } => key_record::print_list(installation, org, &filter.query(), format),
             Command::Rotate { key, overlap, sha256 } => {
                 perform_on::<NewKey>(installation, key, |key| rotate_key(key, overlap, sha256), format)
             }

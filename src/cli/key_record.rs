@@ -8,14 +8,14 @@ use std::net::IpAddr;
 
 use serde::Serialize;
 
-use super::CliError;
-use super::calls::list_keys;
+use super::calls::{list_keys, list_keys_as_csv};
 use super::installation::Installation;
 use super::list::{self, List, Row};
 use super::output::{self, line, note, or_dash, seconds, word};
 use super::policy_text::{policy_fields, policy_line};
 use super::show::{self, Fields, Format, OWN_LIMIT, Shown, asterisk, origin, responsible, time};
 use super::table::Column;
+use super::{CliError, control};
 use ::control::management::{ApiKey, GoodPractice, Key, KeyActor, KeyLimits, KeyQuery, NewKey, Responsible, UserKind};
 use domain::clock::Micros;
 use domain::identity::UserId;
@@ -139,6 +139,13 @@ pub(super) fn decision_text(time: Micros, outcome: Outcome, status: Option<u16>,
     let status = status.map(|status| format!(" {status}")).unwrap_or_default();
     let ip = ip.map(|ip| format!(" from {ip}")).unwrap_or_default();
     format!("{} {}{status}{ip}", seconds(time), word(outcome))
+}
+
+/// Prints the keys of an organization that match as CSV.
+pub(super) fn print_csv(installation: &Installation, org: &str, query: &KeyQuery) -> Result<(), CliError> {
+    let call = list_keys_as_csv(org, query);
+    let content = control::with_server(installation, async |server| server.fetch(&call).await)?;
+    Ok(output::csv(&String::from_utf8_lossy(&content))?)
 }
 
 /// Notes the time until which the secret before a rotation is valid.

@@ -62,6 +62,12 @@ pub(super) fn json_text(value: &impl Serialize) -> serde_json::Result<String> {
     Ok(escaped)
 }
 
+/// Writes the records of a CSV file, which end with CR and LF (RFC 4180).
+pub(super) fn csv(text: &str) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    text.split_terminator("\r\n").try_for_each(|record| write!(out, "{}\r\n", Escaped(record)))
+}
+
 /// Writes a table of few cells; for no rows, the note `empty` instead.
 pub(super) fn table(header: &[&'static str], rows: &[impl AsRef<[String]>], empty: &str) -> io::Result<()> {
     if rows.is_empty() {

@@ -25,6 +25,11 @@ fn key_is_printed_alone_listed_and_revoked() {
     assert!(lines[1].contains("ada@example.com  active  1000 per 1h, burst 1000"), "{table}");
     let explained = installation.ok(&format!("explain {id}")).out;
     assert!(explained.contains("1000 of 1000 tokens") && explained.contains("available now"), "{explained}");
+    let csv = installation.ok("key list --org acme --state active --csv").out;
+    assert!(csv.contains(&format!("\r\n{id},laptop,ada@example.com,active,")) && csv.ends_with("\r\n"), "{csv}");
+    for line in ["key list --csv", "key list --org acme --csv --json"] {
+        assert_eq!(installation.run(line).code, 2, "{line}");
+    }
 
     installation.ok(&format!("key revoke {id}"));
     assert_eq!(installation.json(&format!("key show {id}"))["status"], "revoked");

@@ -138,6 +138,9 @@ fn lists_of_several_pages_are_the_same() {
     let keys = fixture.same("key list --org acme");
     assert_eq!(keys.lines().count(), 104, "{keys}");
     assert_eq!(fixture.same("key list --json").matches("\"id\"").count(), 103);
+    let csv = fixture.same("key list --org acme --csv");
+    assert!(csv.starts_with("id,name,user,status,") && csv.matches("\r\n").count() == 104, "{csv}");
+    assert_eq!(fixture.same("key list --org acme --csv --name 10").lines().count(), 5, "and the titles");
     assert_eq!(fixture.same("key list --org acme --name 10").lines().count(), 5, "10, 100, 101 and 102");
 }
 
