@@ -14,7 +14,6 @@ const CIRCLES: &[(&str, &str)] = &[
         "decision embedded/cached_principals embedded/entitlements embedded/key_record embedded/key_slots \
          embedded/key_state embedded/key_terms embedded/stored_key embedded/successor",
     ),
-    ("crates/state/src", "import redis/directory/digest_claims redis/identity redis/import/confirm redis/import/mod"),
 ];
 
 type Edges<'a> = BTreeMap<&'a Path, BTreeSet<&'a Path>>;
