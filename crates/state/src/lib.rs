@@ -19,6 +19,7 @@ use domain::quota::Quota;
 use dispatch::either;
 
 pub mod bucket;
+mod decide_request;
 mod decision;
 mod records;
 mod org_policy;
@@ -53,7 +54,8 @@ pub mod migration;
 pub use bounds::{Bounds, Defaults};
 pub use change::Change;
 pub use cursor_secret::CursorSecret;
-pub use decision::{Admitted, DecideRequest, Decision, Permit, RouteAccess};
+pub use decide_request::{DecideRequest, RouteAccess};
+pub use decision::{Admitted, Decision, Permit};
 pub use embedded::Embedded;
 pub use error::{ChangeError, LOOK_TAKEN, StorageError, Unavailable};
 pub use etag::{ETag, InvalidETag};

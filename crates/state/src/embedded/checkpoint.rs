@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::key_record::KeyRecord;
+use super::key::KeyRecord;
 use super::usage_blocks;
 use domain::clock::Micros;
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::UnboundedSender;
 
-use super::successor::SuccessorPermit;
+use super::successor_permit::SuccessorPermit;
 use crate::{Admitted, Decision, Permit, Validity};
 use domain::clock::Micros;
 use domain::identity::{AuthMethod, OrgId, Permission, Principal, PrincipalHeaders, UserId};

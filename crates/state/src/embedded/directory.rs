@@ -22,15 +22,11 @@ use domain::clock;
 use domain::key::policy::Field;
 use domain::key::{KeyDigest, KeyId};
 
-use super::cached_principals::CachedPrincipals;
-use super::entitlements::Secrets;
 use super::federation::FederationRules;
-use super::key_index::ByDigest;
-use super::key_record::{DirtyKeys, KeyRecord};
+use super::key::{ByDigest, CachedPrincipals, DirtyKeys, KeyRecord, Secrets, StoredKey};
 use super::management_tokens::ManagementTokens;
 use super::retired::{RetiredKey, RetiredKeys};
 use super::sessions::Sessions;
-use super::stored_key::StoredKey;
 use super::{JournaledUse, UsedKey};
 
 pub(crate) use tree::Tree;

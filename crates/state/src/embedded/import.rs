@@ -3,10 +3,10 @@
 use futures_util::future::join_all;
 
 use super::Embedded;
+use super::key::StoredKey;
 use super::key_creation;
 use super::load;
 use super::operation::Operation;
-use super::stored_key::StoredKey;
 use crate::import::{Import, ImportError};
 use crate::{ChangeError, CreationBucket, KeyExport};
 use domain::identity::UserId;

@@ -3,7 +3,7 @@
 use rusqlite::{Connection, params};
 
 use super::directory::Directory;
-use super::key_state::Usage;
+use super::key::Usage;
 use super::sql::{classify_error, execute, exists};
 use super::{
     federation, key_actors, key_creation, key_rows, load, management_tokens, org_rows, usage_blocks, user_rows,

@@ -11,8 +11,8 @@ use domain::identity::{OrgId, Permission, UserId, Voucher};
 use domain::key::{KeyDigest, KeyId, OrgTag};
 
 use super::directory::Directory;
+use super::key::StoredKey;
 use super::sql::{Columns, for_each_row, invalid, micros, text, time};
-use super::stored_key::StoredKey;
 use super::{federation, key_policies, load_keys, management_tokens, retired, session_rows, usage_blocks};
 
 /// The columns of a user, in the order in which [`user`] reads them.

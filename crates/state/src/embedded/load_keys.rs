@@ -9,12 +9,9 @@ use std::time::Duration;
 use rusqlite::{Connection, Row, Rows};
 
 use super::directory::Directory;
-use super::entitlements::Secrets;
-use super::key_record::KeyRecord;
-use super::key_state::Usage;
+use super::key::{KeyRecord, Secrets, StoredKey, Usage};
 use super::retired::RetiredKey;
 use super::sql::{Columns, invalid};
-use super::stored_key::StoredKey;
 use super::usage_blocks;
 use crate::Key;
 use domain::identity::{OrgId, UserId};

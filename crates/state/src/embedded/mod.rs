@@ -1,6 +1,6 @@
 //! Embedded state: records in memory, durable in SQLite.
 //!
-//! - A decision reads and writes memory only: one look-up by digest, one short lock in the key's record (`key_record`).
+//! - A decision reads and writes memory only: one look-up by digest, one short lock in the key's record (`key`).
 //! - A change is committed to the file, then applied to memory, then acknowledged (`writer`).
 //! - The usage of a key (bucket, Last Used, number of uses) is written back at checkpoints and at the end. Uses that a
 //!   crash kept from being written back are counted again from the journal ([`Embedded::replay`]): a restart never
@@ -24,19 +24,8 @@ use super::cursor_secret::CursorSecret;
 use super::identity::{IdentityGuard, StateIdentity};
 use super::{Bounds, Change, ChangeError, DecideRequest, Decision, Defaults, Key, KeyList, KeyPosition};
 
-mod org_record;
-mod entitlements;
-mod stored_key;
+mod key;
 mod key_policies;
-mod packed_fields;
-mod key_state;
-mod key_terms;
-mod key_slots;
-mod key_record;
-mod cached_principals;
-mod key_views;
-mod key_index;
-mod owned_keys;
 mod sessions;
 mod directory;
 mod revocations;
@@ -71,6 +60,7 @@ mod checkpoint_schedule;
 mod write_back;
 mod export;
 mod import;
+mod successor_permit;
 mod successor;
 mod handover;
 mod decision_codec;
@@ -87,9 +77,10 @@ use writer::Writer;
 
 pub use checkpoint_schedule::JournalProgress;
 pub use decision_codec::DecisionRecord;
-pub use key_slots::Permit;
+pub use key::Permit;
 pub use open_error::OpenError;
-pub use successor::{OwnedAccess, OwnedDecideRequest, Successor, SuccessorPermit, SuccessorRequest};
+pub use successor::{OwnedAccess, OwnedDecideRequest, Successor, SuccessorRequest};
+pub use successor_permit::SuccessorPermit;
 
 /// Settings of the embedded state.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -53,13 +53,6 @@ pub enum OwnedAccess {
     NoRoute,
 }
 
-/// Slot that the successor holds for a request of this process. Dropping it releases the slot there.
-#[derive(Debug)]
-pub struct SuccessorPermit {
-    number: u64,
-    released: UnboundedSender<u64>,
-}
-
 /// Switch between deciding here and at the successor.
 #[derive(Debug)]
 pub(super) struct HandoverSwitch {
@@ -119,19 +112,5 @@ impl HandoverSwitch {
 
     pub(super) fn writer(&self) -> MutexGuard<'_, Option<std_mpsc::Sender<()>>> {
         self.paused_writer.lock()
-    }
-}
-
-impl SuccessorPermit {
-    /// The slot of the decision with this number; `released` takes the numbers of released ones.
-    pub fn new(number: u64, released: UnboundedSender<u64>) -> Self {
-        Self { number, released }
-    }
-}
-
-impl Drop for SuccessorPermit {
-    fn drop(&mut self) {
-        // A successor that is gone holds no slots.
-        self.released.send(self.number).ok();
     }
 }

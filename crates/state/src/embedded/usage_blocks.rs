@@ -9,7 +9,7 @@ use rusqlite::{Connection, OptionalExtension as _, params};
 use crate::bucket::Bucket;
 use domain::clock::Micros;
 
-use super::key_state::Usage;
+use super::key::Usage;
 use super::sql::integer;
 
 /// Keys of one block: it then fills one page of the file, of 4096 bytes.

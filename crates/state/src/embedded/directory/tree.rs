@@ -6,13 +6,8 @@ use std::thread;
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
 use crate::bucket::Bucket;
-use crate::embedded::entitlements::UserEntitlements;
-use crate::embedded::key_index::ById;
-use crate::embedded::key_record::{DirtyKeys, KeyRecord};
-use crate::embedded::key_slots::Permit;
-use crate::embedded::org_record::OrgRecord;
-use crate::embedded::owned_keys::{OwnedKeys, by_owner};
-use crate::embedded::stored_key::StoredKey;
+use crate::embedded::key::by_owner;
+use crate::embedded::key::{ById, DirtyKeys, KeyRecord, OrgRecord, OwnedKeys, Permit, StoredKey, UserEntitlements};
 use crate::{Defaults, KeyList, KeyPosition, Org, User};
 use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};

@@ -6,8 +6,7 @@ use std::sync::Arc;
 use rustc_hash::FxHashMap;
 
 use crate::User;
-use crate::embedded::entitlements::UserEntitlements;
-use crate::embedded::owned_keys::OwnedKeys;
+use crate::embedded::key::{OwnedKeys, UserEntitlements};
 use domain::identity::{OrgId, PersonId, UserId, Voucher};
 
 /// The users of all organizations.
