@@ -8,16 +8,38 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
-use super::Conditions;
 use super::{Management, ManagementError, UnixUser};
 use domain::clock::Micros;
 use domain::identity::{OrgId, PersonId, UserId, Voucher};
 use domain::management_token::{ManagementToken, TokenId};
 use domain::names;
 use domain::session::TokenDigest;
-use state::{ActorName, Org, PolicyScope, Session, User};
+use state::{ActorName, ETag, Org, PolicyScope, Session, User};
 
 pub use state::ADMIN;
+
+/// Conditions of a call.
+#[derive(Clone, Debug)]
+pub struct Conditions {
+    /// The entity tag that the record to be changed must have.
+    pub if_match: Option<ETag>,
+    /// The call, if it has an idempotency key.
+    pub call: Option<IdempotentCall>,
+}
+
+impl Conditions {
+    /// No condition.
+    pub const NONE: Self = Self { if_match: None, call: None };
+}
+
+/// A call with an idempotency key (IETF draft idempotency-key-header).
+#[derive(Clone, Debug)]
+pub struct IdempotentCall {
+    /// SHA-256 over the caller, the method, the path and the key.
+    pub id: [u8; 32],
+    /// SHA-256 of the body, and of the condition of the call where it has one.
+    pub body: [u8; 32],
+}
 
 /// Actor of an operation.
 #[derive(Clone, Debug)]

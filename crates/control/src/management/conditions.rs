@@ -3,7 +3,7 @@
 
 use serde_json::{Value, json};
 
-use super::actor::AuditActor;
+use super::actor::{AuditActor, Conditions, IdempotentCall};
 use super::authorization::Access;
 use super::{Actor, Management, ManagementError, User};
 use domain::clock::Micros;
@@ -12,29 +12,6 @@ use state::{Change, ETag, IdempotencyPlace, IdempotencyRecord, IdempotentRequest
 
 /// Time for which a call with an idempotency key is remembered, in microseconds: a day.
 const REMEMBERED_US: u64 = 24 * 3600 * 1_000_000;
-
-/// Conditions of a call.
-#[derive(Clone, Debug)]
-pub struct Conditions {
-    /// The entity tag that the record to be changed must have.
-    pub if_match: Option<ETag>,
-    /// The call, if it has an idempotency key.
-    pub call: Option<IdempotentCall>,
-}
-
-impl Conditions {
-    /// No condition.
-    pub const NONE: Self = Self { if_match: None, call: None };
-}
-
-/// A call with an idempotency key (IETF draft idempotency-key-header).
-#[derive(Clone, Debug)]
-pub struct IdempotentCall {
-    /// SHA-256 over the caller, the method, the path and the key.
-    pub id: [u8; 32],
-    /// SHA-256 of the body, and of the condition of the call where it has one.
-    pub body: [u8; 32],
-}
 
 /// The result of a call that was made before, as the record that it created or changed is now. Secrets are not stored,
 /// so that it has none.

@@ -76,12 +76,11 @@ mod audited_change;
 mod left_changes;
 mod error;
 
-pub use actor::{ADMIN, Actor, ClientInfo, Operator, Program, SignedInUser};
+pub use actor::{ADMIN, Actor, ClientInfo, Conditions, IdempotentCall, Operator, Program, SignedInUser};
 pub use backup::{AcceptedState, StateExport};
 pub(crate) use backup::{STATE_MEDIA_TYPE, run_beside};
 pub use changes::{ChangeEntry, ChangePage, ChangeUser};
 pub(crate) use conditions::Replay;
-pub use conditions::{Conditions, IdempotentCall};
 pub(crate) use error::RouteError;
 pub use error::{ErrorKind, ManagementError, Row};
 pub use explain::{Explanation, LimitStatus};
