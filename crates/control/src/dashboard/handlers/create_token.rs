@@ -18,7 +18,7 @@ const DAY: Duration = Duration::from_secs(24 * 3600);
 
 pub(super) async fn show_create_token(context: &PageContext<'_>) -> HandlerResult {
     if !context.user.is_admin() {
-        return Err(ManagementError::NotAllowed.into());
+        return Err(ManagementError::NotAllowed);
     }
     token_form(context, &Form::default(), TokenErrors::default()).await
 }
@@ -53,7 +53,7 @@ pub(super) async fn create_token(context: &PageContext<'_>) -> HandlerResult {
         Err(error @ ManagementError::InvalidToken(_)) => {
             TokenErrors { general: Some(error.for_people()), ..TokenErrors::default() }
         }
-        Err(error) => return Err(error.into()),
+        Err(error) => return Err(error),
     };
     token_form(context, &form, errors).await
 }

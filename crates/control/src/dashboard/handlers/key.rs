@@ -51,7 +51,7 @@ async fn uses(
     page: &PageQuery,
 ) -> Result<Option<UsePage>, ManagementError> {
     let uses = context.management.list_uses(&context.actor, key, filter, page, context.request.now).await;
-    Ok(context.if_readable(uses, "the requests with a key")?)
+    context.if_readable(uses, "the requests with a key")
 }
 
 async fn key_page(

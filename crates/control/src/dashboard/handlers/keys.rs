@@ -96,7 +96,7 @@ pub(super) async fn key_activity(
     keys: Vec<KeyId>,
 ) -> Result<Option<ActivityReport>, ManagementError> {
     let report = context.management.key_activity(&context.actor, &context.org(), keys, context.request.now).await;
-    Ok(context.if_readable(report, "the activity of keys")?)
+    context.if_readable(report, "the activity of keys")
 }
 
 fn key_row(context: &PageContext<'_>, key: &Key, report: Option<&ActivityReport>) -> KeyRow {
