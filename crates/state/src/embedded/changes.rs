@@ -6,8 +6,8 @@ use rusqlite::Connection;
 
 use super::file_records::FileRecords;
 use super::{
-    federation, key_actors, key_creation, key_rows, management_tokens, org_rows, preconditions, session_rows, tickets,
-    user_rows,
+    federation, key_actors, key_creation, key_policies, key_rows, management_tokens, org_rows, preconditions,
+    session_rows, tickets, user_rows,
 };
 use crate::plan::{self, Planned};
 use crate::{Bounds, Change, ChangeError};
@@ -45,20 +45,25 @@ pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Resul
         }
         made => {
             let planned = plan::plan(made, &FileRecords(sql))?;
-            write_planned(sql, &planned, bounds)?;
+            write_planned(sql, made, &planned, bounds)?;
             Ok(planned)
         }
     }
 }
 
-fn write_planned(sql: &Connection, planned: &Planned, bounds: &Bounds) -> Result<(), ChangeError> {
+fn write_planned(sql: &Connection, change: &Change, planned: &Planned, bounds: &Bounds) -> Result<(), ChangeError> {
     match planned {
         Planned::NewOrg(org) => org_rows::create_new(sql, org),
         Planned::Org(org) => org_rows::update(sql, org),
         Planned::NewUser(user) => user_rows::create(sql, user),
         Planned::User(user) => user_rows::update(sql, user),
         Planned::NewKey(key, digest) => key_rows::create(sql, key, digest),
-        Planned::Key(key) => key_rows::update(sql, key),
+        Planned::Key(key) => {
+            if matches!(change, Change::UpdateKey { patch, .. } if patch.policy.is_some()) {
+                key_policies::write(sql, key.id, key.policy.as_deref())?;
+            }
+            key_rows::update(sql, key)
+        }
         Planned::RotatedKey(key, digest) => {
             key_rows::replace_digest(sql, key.id, digest)?;
             key_rows::update(sql, key)

@@ -45,7 +45,7 @@ pub(super) fn write(sql: &Connection, key: KeyId, policy: Option<&KeyPolicy>) ->
 }
 
 /// A policy that cannot be read in full is an error, so that no key is wider than its policy.
-fn parse(text: &str) -> rusqlite::Result<KeyPolicy> {
+pub(super) fn parse(text: &str) -> rusqlite::Result<KeyPolicy> {
     serde_json::from_str(text)
         .map_err(|error| rusqlite::Error::FromSqlConversionFailure(1, rusqlite::types::Type::Text, Box::new(error)))
 }

@@ -39,14 +39,13 @@ pub(super) fn create(sql: &Connection, key: &Key, digest: &KeyDigest) -> Result<
     key.policy.as_deref().map_or(Ok(()), |policy| key_policies::write(sql, key.id, Some(policy)))
 }
 
-/// Writes what can change of a key, but for its digest.
+/// Writes what can change of a key, but for its digest and its policy.
 pub(super) fn update(sql: &Connection, key: &Key) -> Result<(), ChangeError> {
     let [requests, per, burst] = quota_columns(key.quota);
     let update = "UPDATE keys SET rotated = ?2, previous_until = ?3, revoked = ?4, requests = ?5, per = ?6, burst = ?7
                   WHERE id = ?1";
     let [rotated, previous_until, revoked] = [key.rotated, key.previous_until, key.revoked].map(time);
-    execute(sql, update, params![key.id.as_str(), rotated, previous_until, revoked, requests, per, burst])?;
-    key_policies::write(sql, key.id, key.policy.as_deref())
+    execute(sql, update, params![key.id.as_str(), rotated, previous_until, revoked, requests, per, burst]).map(drop)
 }
 
 /// Gives a key a new digest. The one before is kept for good: a use of the replaced secret is recognized, and no key

@@ -77,8 +77,10 @@ pub(super) fn read_user(connection: &Connection, id: UserId) -> rusqlite::Result
 
 /// Reads one key, also a retired one. Its usage is that of its row, which may be old.
 pub(super) fn read_key(connection: &Connection, id: KeyId) -> rusqlite::Result<Option<Key>> {
+    // Not joins: SQLite plans those anew for every value.
     let query = format!(
-        "SELECT {}, users.org FROM keys JOIN users ON users.id = keys.user WHERE keys.id = ?1",
+        "SELECT {}, (SELECT org FROM users WHERE users.id = keys.user) AS org,
+           (SELECT policy FROM key_policies WHERE key = keys.id) AS policy FROM keys WHERE id = ?1",
         load_keys::COLUMNS
     );
     let mut query = connection.prepare_cached(&query)?;
@@ -86,7 +88,8 @@ pub(super) fn read_key(connection: &Connection, id: KeyId) -> rusqlite::Result<O
     let Some(row) = rows.next()? else { return Ok(None) };
     let org: OrgId = text(row, "org")?;
     let Some(stored) = load_keys::key(row, None, |_| Some(org))? else { return Ok(None) };
-    Ok(Some(Key { policy: key_policies::read(connection, id)?, ..stored.key }))
+    let policy: Option<String> = row.get("policy")?;
+    Ok(Some(Key { policy: policy.map(|policy| key_policies::parse(&policy).map(Box::new)).transpose()?, ..stored.key }))
 }
 
 /// Reads the retired key with this id, and its digests before the last rotation.
