@@ -1,4 +1,4 @@
-//! Idempotency keys and conditions of changes: `Idempotency-Key` (IETF draft idempotency-key-header) and `If-Match`.
+//! Idempotency keys (`Idempotency-Key`, IETF draft idempotency-key-header): the change of a request is made once.
 //!
 //! - The record of a request is stored with its change, in one transaction: after a crash at any point there are both
 //!   or neither.

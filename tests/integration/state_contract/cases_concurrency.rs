@@ -9,6 +9,7 @@ use domain::identity::Permission;
 use domain::key::PlainKey;
 use domain::quota::Quota;
 use domain::refusal::Refusal;
+use futures_util::future::join_all;
 use state::{Change, DecideRequest, Decision, RouteAccess, State};
 
 use super::fixture::{Fixture, HeldKey, decide, drain, fixture_with_key, new_fixture, permission, refuse, refused};
@@ -44,6 +45,20 @@ pub(super) async fn changes_hold_for_every_decision_that_begins_afterwards(state
             next.fetch_add(1, Ordering::SeqCst);
         }
     });
+}
+
+/// One goes through at a time; none of the others gives up.
+pub(super) async fn all_of_many_changes_of_one_record_are_made(state: &State) {
+    let fixture = new_fixture(state).await;
+    let (org, user) = (fixture.org, fixture.user);
+    let permit = |number: usize| Change::permit_user(org, user, vec![permission(&format!("p:{number}"))], None);
+    let limit = |number: usize| Change::limit_org(org, u32::try_from(number + 1).ok());
+    let permits = (0..150).map(|number| state.change(permit(number)));
+    let limits = (0..50).map(|number| state.change(limit(number)));
+    let keys = (0..50).map(|_| fixture.key(state));
+    let (permits, limits, _) = tokio::join!(join_all(permits), join_all(limits), join_all(keys));
+    let failed: Vec<_> = permits.into_iter().chain(limits).filter_map(Result::err).collect();
+    assert!(failed.is_empty(), "{failed:?}");
 }
 
 pub(super) async fn threads_share_a_bucket_exactly(state: &State) {

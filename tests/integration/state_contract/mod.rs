@@ -168,6 +168,7 @@ macro_rules! contract {
             ],
             cases_concurrency: [
                 changes_hold_for_every_decision_that_begins_afterwards,
+                all_of_many_changes_of_one_record_are_made,
                 threads_share_a_bucket_exactly,
                 threads_never_exceed_the_slots,
                 rate_limited_requests_hold_no_slot,

@@ -16,7 +16,7 @@ use rustc_hash::FxBuildHasher;
 
 use crate::import::Import;
 use crate::plan::Planned;
-use crate::{Bounds, Change, Defaults, Key, KeyExport, KeyPatch, Org, OrgPatch, RevocationEntry};
+use crate::{Bounds, Change, Defaults, Key, KeyExport, KeyPatch, Org, OrgPatch, PolicyChange, RevocationEntry};
 use crate::{RevocationLog, RuleChange, User, UserPatch, session_quota_digest};
 use domain::clock;
 use domain::key::policy::Field;
@@ -249,8 +249,15 @@ impl Directory {
             let tree = self.tree();
             record.set_quota(next.quota, tree.defaults.quota, clock::now(), &self.dirty);
         }
-        if patch.policy.is_some() {
-            record.set_policy(next.policy);
+        if let Some(PolicyChange { patch, .. }) = &patch.policy {
+            let mut policy = next.policy;
+            // One that was prepared for a later change of this commit stays.
+            if patch.disabled == Field::Keep
+                && let Some(disabled) = record.view().policy.and_then(|policy| policy.disabled)
+            {
+                policy.get_or_insert_default().disabled = Some(disabled);
+            }
+            record.set_policy(policy);
         }
     }
 

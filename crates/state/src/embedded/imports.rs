@@ -33,6 +33,7 @@ fn write_whole(sql: &Connection, import: &Import, directory: &Directory) -> Resu
     match import {
         Import::Org(org) => org_rows::create(sql, org),
         Import::User { user, creation, .. } => {
+            require_org(sql, user.org)?;
             user_rows::create(sql, user)?;
             creation.map_or(Ok(()), |creation| key_creation::write(sql, user.id, &creation))
         }
@@ -75,6 +76,11 @@ fn create_key(sql: &Connection, export: &KeyExport, default: Quota) -> Result<Op
 fn create_rule(sql: &Connection, rule: &FederationRule) -> Result<(), ChangeError> {
     require_owner(sql, rule.org, rule.user)?;
     federation::insert_rule(sql, rule)
+}
+
+fn require_org(sql: &Connection, org: OrgId) -> Result<(), ChangeError> {
+    let found = exists(sql, "SELECT 1 FROM orgs WHERE id = ?1", [org.to_string()])?;
+    if found { Ok(()) } else { Err(ChangeError::NoOrg(org)) }
 }
 
 /// Requires a user of the organization, removed or not.

@@ -48,7 +48,8 @@ impl Changes<'_> {
             match steps.after_attempt(result, durability, Instant::now()) {
                 ControlFlow::Break(result) => return result,
                 ControlFlow::Continue(Duration::ZERO) => {}
-                ControlFlow::Continue(pause) => sleep(pause).await,
+                // Not all at the same time.
+                ControlFlow::Continue(pause) => sleep(pause.mul_f64(random_fraction())).await,
             }
         }
     }
@@ -207,6 +208,11 @@ impl Changes<'_> {
             made => made,
         }
     }
+}
+
+/// At least a half, and less than 1; 1 without randomness.
+fn random_fraction() -> f64 {
+    getrandom::u32().map_or(1.0, |random| 0.5 + f64::from(random) / f64::from(u32::MAX) / 2.0)
 }
 
 /// The mark of a change. See [`Origin::mark`].

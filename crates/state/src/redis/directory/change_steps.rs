@@ -10,6 +10,9 @@ use redis_client::Durability;
 
 /// Pause before a change is repeated after a failed command.
 const PAUSE: Duration = Duration::from_millis(100);
+/// Added by each conflict to the longest pause before a change begins anew: of many changes of one record, one is made
+/// at a time.
+const CONFLICT_PAUSE: Duration = Duration::from_millis(1);
 /// Times that a change begins anew because of conflicts.
 const MAX_CONFLICTS: usize = 100;
 /// The longest change commits in four places, one after the other, and each may wait for replicas.
@@ -54,7 +57,7 @@ impl ChangeSteps {
     }
 
     /// The step after an attempt that ended at `now` with the number of replicas that have all writes: the next
-    /// attempt, after this pause; or the end of the change.
+    /// attempt, after a pause of this at most; or the end of the change.
     pub fn after_attempt(
         &mut self,
         result: Result<u32, CommitError>,
@@ -67,7 +70,7 @@ impl ChangeSteps {
             // A conflict leaves nothing behind, so what follows is not a retry of a half-made change.
             Err(CommitError::Conflict) if self.conflicts < MAX_CONFLICTS => {
                 self.conflicts += 1;
-                return ControlFlow::Continue(Duration::ZERO);
+                return ControlFlow::Continue(CONFLICT_PAUSE * u32::try_from(self.conflicts - 1).unwrap_or(u32::MAX));
             }
             Err(CommitError::Command(error)) if now.duration_since(self.begun) > self.limit => {
                 tracing::warn!(%error, "cannot write the change to Redis; it may have been made: repeat it");
@@ -76,6 +79,10 @@ impl ChangeSteps {
             Err(CommitError::Command(_)) => {
                 self.is_retry = true;
                 return ControlFlow::Continue(PAUSE);
+            }
+            Err(CommitError::Conflict | CommitError::Randomness(_)) if self.is_retry => {
+                // An earlier attempt may have made it.
+                Err(ChangeError::Unavailable(StorageError::Redis(Unavailable::TimedOut)))
             }
             Err(CommitError::Conflict | CommitError::Randomness(_)) => {
                 Err(ChangeError::Unavailable(StorageError::Redis(Unavailable::Overloaded)))

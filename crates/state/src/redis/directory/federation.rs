@@ -78,7 +78,7 @@ impl FederationRules<'_> {
         let json = rule.to_json();
         let mut transaction = self.0.transaction();
         origin.write_record(&mut transaction, names, || CommitError::Conflict);
-        records.require(&mut transaction, names, || CommitError::Conflict);
+        records.require(&mut transaction, names, None, || CommitError::Conflict);
         let rules = transaction.record(names.federation_rules(tag));
         // An earlier attempt whose reply was lost has written the same.
         transaction.check(Check::Free(rules, &rule.name, &json), ChangeError::Taken("name").into());

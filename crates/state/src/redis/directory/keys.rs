@@ -72,7 +72,7 @@ impl Keys<'_> {
         let used = key.last_used.unwrap_or_default();
         let mut transaction = self.0.transaction();
         origin.write_record(&mut transaction, names, || NewKeyCheck::AsPlanned);
-        records.require(&mut transaction, names, || NewKeyCheck::AsPlanned);
+        records.require(&mut transaction, names, None, || NewKeyCheck::AsPlanned);
         let record = transaction.record(names.key(key.id));
         transaction.check(Check::Absent(record), NewKeyCheck::IdFree);
         token.into_iter().for_each(|token| self.take_room(&mut transaction, key, token));
@@ -193,7 +193,7 @@ impl Keys<'_> {
         records: &ReadRecords,
     ) -> Result<Option<u32>, CommitError> {
         match records.stored_key(id) {
-            Ok(stored) if stored.digest == *digest && stored.key.rotated == Some(at) => {
+            Ok(stored) if stored.digest == *digest && (stored.key.rotated, stored.key.revoked) == (Some(at), None) => {
                 self.confirm(stored).await.map(Some)
             }
             _ => Ok(None),
@@ -264,7 +264,7 @@ impl Keys<'_> {
         let names = &self.0.shared.names;
         let mut transaction = self.0.transaction();
         origin.write_record(&mut transaction, names, || CommitError::Conflict);
-        records.require(&mut transaction, names, || CommitError::Conflict);
+        records.require(&mut transaction, names, None, || CommitError::Conflict);
         let record = transaction.record(names.key(next.id));
         let before = key_fields(&stored.key, &stored.digest);
         transaction.replace_fields(record, &before, &key_fields(next, digest));

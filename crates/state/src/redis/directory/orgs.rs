@@ -140,7 +140,7 @@ impl Orgs<'_> {
         let mut transaction = self.0.transaction();
         transaction.allow_oom();
         origin.write_record(&mut transaction, &self.0.shared.names, || CommitError::Conflict);
-        records.require(&mut transaction, &self.0.shared.names, || CommitError::Conflict);
+        records.require(&mut transaction, &self.0.shared.names, None, || CommitError::Conflict);
         let record = transaction.record(self.0.shared.names.org(org.tag));
         transaction.replace_fields(record, &org_fields(org), &org_fields(next));
         if let Change::UpdateOrg { patch: OrgPatch { suspended: Some(true), .. }, .. } = change {

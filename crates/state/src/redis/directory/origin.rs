@@ -99,7 +99,7 @@ impl Origin<'_> {
             transaction.check(Check::Equal(record, GRANT_FIELD, LIVE_GRANT), failure());
         }
         if let Some(standing) = self.standing {
-            standing.require(transaction, names, failure);
+            standing.require_standing(transaction, names, failure);
         }
     }
 }

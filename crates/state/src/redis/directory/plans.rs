@@ -48,6 +48,7 @@ impl Plans<'_> {
                     fields.map(|fields| fields.org()).transpose()
                 };
                 let stored = if let Some(tag) = self.tag(records, org).await? { read(tag).await? } else { None };
+                let stored = stored.filter(|stored| stored.org.id == org);
                 records.orgs.insert(org, stored);
             }
             Lookup::User(org, user) => {
@@ -59,7 +60,11 @@ impl Plans<'_> {
                 records.users.insert((org, user), stored);
             }
             Lookup::Key(key) => {
-                records.keys.insert(key, transactions.read_key(key).await?);
+                let stored = transactions.read_key(key).await?;
+                if let Some(stored) = &stored {
+                    records.tags.insert(stored.key.org, Some(key.tag()));
+                }
+                records.keys.insert(key, stored);
             }
             Lookup::Session(id) => {
                 let digest = SessionIndex(transactions).find_digest(id).await?;

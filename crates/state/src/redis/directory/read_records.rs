@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use super::check::Check;
+use super::check::{Check, Record};
 use super::commit_error::CommitError;
 use super::transaction::Transaction;
 use crate::plan::Records;
@@ -51,21 +51,57 @@ impl From<ChangeError> for Unplanned {
 }
 
 impl ReadRecords {
-    /// Has a transaction require all records that were found as they were read, but for sessions.
-    pub(super) fn require<F>(&self, transaction: &mut Transaction<F>, names: &RecordNames, failure: impl Fn() -> F) {
-        for StoredOrg { org, version, .. } in self.orgs.values().flatten() {
-            let record = transaction.record(names.org(org.tag));
-            transaction.check(Check::Version(record, version), failure());
-        }
-        for StoredUser { user, version, .. } in self.users.values().chain(self.other_admins.values()).flatten() {
-            let Some(tag) = self.tags.get(&user.org).copied().flatten() else { continue };
-            let record = transaction.record(names.user(tag, user.id));
-            transaction.check(Check::Equal(record, "version", &String::from_utf8_lossy(version)), failure());
+    /// Has a transaction require the records that were found for the plan of a change: those that it changes and
+    /// organizations as they were read, and of other users that they are not removed. A session has a transaction of
+    /// its own.
+    pub(super) fn require<F>(
+        &self,
+        transaction: &mut Transaction<F>,
+        names: &RecordNames,
+        changed: Option<UserId>,
+        failure: impl Fn() -> F,
+    ) {
+        self.require_orgs(transaction, names, &failure);
+        for stored in self.users.values().flatten() {
+            let Some(record) = self.user_record(transaction, names, &stored.user) else { continue };
+            if changed == Some(stored.user.id) {
+                require_version(transaction, record, stored, failure());
+            } else {
+                transaction.check(Check::NoField(record, "removed"), failure());
+            }
         }
         for StoredKey { key, live, .. } in self.keys.values().flatten() {
             let record = transaction.record(names.key(key.id));
             transaction.check(Check::Version(record, &live.version), failure());
         }
+    }
+
+    /// Has a transaction require the records of a person or a service by whose rights a change is made as they were
+    /// read. The owner of a key never changes.
+    pub(super) fn require_standing<F>(
+        &self,
+        transaction: &mut Transaction<F>,
+        names: &RecordNames,
+        failure: impl Fn() -> F,
+    ) {
+        self.require_orgs(transaction, names, &failure);
+        for stored in self.users.values().chain(self.other_admins.values()).flatten() {
+            if let Some(record) = self.user_record(transaction, names, &stored.user) {
+                require_version(transaction, record, stored, failure());
+            }
+        }
+    }
+
+    fn require_orgs<F>(&self, transaction: &mut Transaction<F>, names: &RecordNames, failure: impl Fn() -> F) {
+        for StoredOrg { org, version, .. } in self.orgs.values().flatten() {
+            let record = transaction.record(names.org(org.tag));
+            transaction.check(Check::Version(record, version), failure());
+        }
+    }
+
+    fn user_record<F>(&self, transaction: &mut Transaction<F>, names: &RecordNames, user: &User) -> Option<Record> {
+        let tag = self.tags.get(&user.org).copied().flatten()?;
+        Some(transaction.record(names.user(tag, user.id)))
     }
 
     /// The record of an organization that a plan has changed.
@@ -93,6 +129,10 @@ impl ReadRecords {
     pub(super) fn tag_of(&self, org: OrgId) -> Result<OrgTag, CommitError> {
         self.orgs.get(&org).and_then(Option::as_ref).map(|stored| stored.org.tag).ok_or(CommitError::Conflict)
     }
+}
+
+fn require_version<F>(transaction: &mut Transaction<F>, record: Record, stored: &StoredUser, failure: F) {
+    transaction.check(Check::Equal(record, "version", &String::from_utf8_lossy(&stored.version)), failure);
 }
 
 impl Records for ReadRecords {

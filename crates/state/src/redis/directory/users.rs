@@ -53,7 +53,7 @@ impl Users<'_> {
         let id = user.id.to_string();
         let mut transaction = self.0.transaction();
         origin.write_record(&mut transaction, names, || NewUserCheck::AsPlanned);
-        records.require(&mut transaction, names, || NewUserCheck::AsPlanned);
+        records.require(&mut transaction, names, None, || NewUserCheck::AsPlanned);
         let [emails, record, users] =
             transaction.records([names.emails(tag), names.user(tag, user.id), names.users(tag)]);
         transaction.check(Check::NoField(emails, &user.email), NewUserCheck::EmailFree);
@@ -97,7 +97,7 @@ impl Users<'_> {
         let mut transaction = self.0.transaction();
         transaction.allow_oom();
         origin.write_record(&mut transaction, names, || CommitError::Conflict);
-        records.require(&mut transaction, names, || CommitError::Conflict);
+        records.require(&mut transaction, names, Some(next.id), || CommitError::Conflict);
         let record = transaction.record(names.user(tag, next.id));
         transaction.hset_field(record, "version", &origin.next_version()?);
         transaction.replace_fields(record, &user_fields(user), &user_fields(next));
