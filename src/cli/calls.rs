@@ -46,7 +46,7 @@ pub(super) fn list_keys_as_csv(org: &str, query: &KeyQuery) -> Call {
     Call::get(&["orgs", org, "keys.csv"]).with_query(&key_filter(query))
 }
 
-/// Fields that filter nothing are no parameters; the query writes them, because cursors are sealed over all.
+/// The filter as parameters, without the fields that filter nothing: the API refuses unknown and empty ones.
 fn key_filter(query: &KeyQuery) -> Value {
     let mut query = json!(query);
     if let Value::Object(fields) = &mut query {

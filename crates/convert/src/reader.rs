@@ -375,6 +375,10 @@ impl Reader<'_> {
                         self.report.error(&item.place(), note);
                     }
                 }
+                Some(Becomes::KeyAuth) if field.is_empty() => self.report.error(&field.place(), "has no key"),
+                Some(Becomes::Limits(_)) if field.is_empty() && !prefix.is_empty() => {
+                    self.report.leave(field.place(), "the limit has no number");
+                }
                 _ if key.starts_with('_') || field.is_empty() => {}
                 Some(Becomes::Left(note)) => self.report.leave(field.place(), note),
                 Some(_) => {}

@@ -203,7 +203,7 @@ const TABLE: &[Row] = &[
     (Unkey, &[Lone], "ratelimit", Limits(Window)),
     (Unkey, &[Lone], "identity", Within),
     (Unkey, &[Lone], "identity.ratelimits",
-        LeftAlways("the limit is one of all keys of an identity; a key has a bucket of its own")),
+        Left("the limit is one of all keys of an identity; a key has a bucket of its own")),
     (Unkey, &[Lone], "meta", Left("the data of a key has no counterpart; no request shows it to an upstream")),
     (Unkey, &[Lone], "identity.* credits refill deletedAt start prefix byteLength createdAt updatedAt lastUsedAt \
         workspaceId apiId keyAuthId encrypted recoverable environment pendingMigrationId", Nothing),

@@ -31,7 +31,7 @@ use super::response::{self, AdminResponse};
 use super::serving;
 use super::upstreams;
 use crate::api::Api;
-use crate::management::{Actor, UnixUser};
+use crate::management::{Actor, ManagementError, UnixUser};
 use domain::page::Page;
 use journal::shipping::SinkReport;
 use platform::abort_on_drop::AbortOnDrop;
@@ -193,12 +193,8 @@ fn sudo_uid(request: &Request<Incoming>) -> Option<u32> {
 async fn call(request: Request<Incoming>, operator: Actor, api: Api) -> AdminResponse {
     let (head, body) = request.into_parts();
     let is_read = head.method.is_safe();
-    let body = match response::read_body(body, MAX_BODY).await {
-        Ok(body) => body,
-        Err(error) => {
-            let detail = format!("The request body is too large, or the connection broke off: {error}.");
-            return response::problem(StatusCode::PAYLOAD_TOO_LARGE, "body_too_large", detail);
-        }
+    let Ok(body) = response::read_body(body, MAX_BODY).await else {
+        return Api::refuse_operator(&ManagementError::BodyLost).map(|body| Either::Left(Full::new(body)));
     };
     let request = Request::from_parts(head, body);
     let task = tokio::spawn(async move { api.serve_operator(operator, request).await });

@@ -57,8 +57,8 @@ fn cells(key: &Key) -> [String; COLUMNS.len()] {
         limits.requests.to_string(),
         WithUnit::Duration(limits.per).to_string(),
         limits.burst.to_string(),
-        policy.permissions.as_deref().map(|some| joined(some, "none")).unwrap_or_default(),
-        joined(&policy.networks, ""),
+        policy.permissions.as_deref().map(|some| join(some, "none")).unwrap_or_default(),
+        join(&policy.networks, ""),
         or_empty(policy.concurrent),
         tags.join("; "),
         or_empty(key.rotated),
@@ -71,7 +71,7 @@ fn or_empty(value: Option<impl ToString>) -> String {
 }
 
 /// The items with spaces between them, or another text for none.
-fn joined(items: &[impl ToString], none: &str) -> String {
+fn join(items: &[impl ToString], none: &str) -> String {
     if items.is_empty() { none.to_owned() } else { items.iter().map(ToString::to_string).collect::<Vec<_>>().join(" ") }
 }
 
@@ -86,8 +86,8 @@ fn cell(text: &str) -> String {
     if text.contains([',', '"', '\r', '\n']) { format!("\"{}\"", text.replace('"', "\"\"")) } else { text }
 }
 
-/// The text with an apostrophe before what would begin a formula. Behind a semicolon as well: where the comma is the
-/// decimal mark, spreadsheets begin a cell there.
+/// The text with an apostrophe before what would begin a formula. After a semicolon as well: where the comma is the
+/// decimal mark, spreadsheets begin a cell there, which may be in quotes.
 fn without_formulas(text: &str) -> String {
     let mut harmless = String::with_capacity(text.len());
     let mut is_begin = true;
@@ -95,7 +95,7 @@ fn without_formulas(text: &str) -> String {
         if is_begin && FORMULA.contains(&c) {
             harmless.push('\'');
         }
-        is_begin = c == ';' || is_begin && c == ' ';
+        is_begin = c == ';' || is_begin && matches!(c, ' ' | '"');
         harmless.push(c);
     }
     harmless
@@ -131,6 +131,7 @@ mod tests {
             ("\r=1", "\"'\r=1\""),
             ("  =1", "  '=1"),
             ("a;=1; -1", "a;'=1; '-1"),
+            ("a;\"=1;", "\"a;\"\"'=1;\""),
             ("=cmd,\"x\"", "\"'=cmd,\"\"x\"\"\""),
             ("a=1 -b @c", "a=1 -b @c"),
         ] {

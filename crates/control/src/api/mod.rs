@@ -105,13 +105,17 @@ impl Api {
             let found = find(Mount::Socket, request.route_method(), &segments)?;
             self.perform(operator, &request, &found).await
         };
-        let mut response = match performed.await {
+        let response = match performed.await {
             Ok(answer) => self.respond(&request, answer),
             Err(error) => problem(id, Mount::Socket, &error),
         };
-        let id = HeaderValue::try_from(id.to_string()).expect("hexadecimal digits and dashes");
-        response.headers_mut().insert(X_REQUEST_ID, id);
-        response
+        with_id(id, response)
+    }
+
+    /// The response to a call of the operator whose body could not be read.
+    pub(crate) fn refuse_operator(error: &ManagementError) -> Response<Bytes> {
+        let id = Uuid::now_v7();
+        with_id(id, problem(id, Mount::Socket, error))
     }
 
     /// The response to a call: its answer, or 304 to a client that has the record already.
@@ -119,4 +123,10 @@ impl Api {
         let response = answer.into_response(&self.base);
         if request.method.is_safe() { response::unless_known(&request.headers, response) } else { response }
     }
+}
+
+fn with_id(id: Uuid, mut response: Response<Bytes>) -> Response<Bytes> {
+    let id = HeaderValue::try_from(id.to_string()).expect("hexadecimal digits and dashes");
+    response.headers_mut().insert(X_REQUEST_ID, id);
+    response
 }

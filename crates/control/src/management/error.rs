@@ -261,8 +261,8 @@ errors! {
     /// Too many lists are read whole already, by this person or in all.
     #[error("too many long lists are read at the same time; try again")]
     TooManyLists => row(TooMany, "too_many_reads");
-    /// The list does not fit into one answer, which has so many entries at most.
-    #[error("the list is too long for one answer of {0} entries; narrow it by its filters, or read it page by page")]
+    /// The list exceeds the maximum of one answer.
+    #[error("more than {0} keys match, or are searched in vain; name an owner, or read the list page by page")]
     ListTooLong(usize) => row(Conflict, "list_too_long");
     /// Too many reads of the journal wait already.
     #[error("too many requests read the audit journal at the same time; try again")]

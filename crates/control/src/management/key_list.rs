@@ -16,7 +16,8 @@ use state::{self, KeyList, KeyPosition, Org};
 
 /// Keys that are read for one page at most. Where few of them match the filter, the page has fewer keys than its limit.
 const MAX_READ: usize = 1000;
-/// Pages of a list that is read whole, at most. Full ones are 10,000 keys, whose texts are a few MiB.
+/// Pages of a list that is read whole, at most. Full ones are 10,000 keys: a few MiB, or some 40 MB where each has as
+/// many tags and networks as a key may have.
 const MAX_PAGES: usize = 100;
 
 impl Management {

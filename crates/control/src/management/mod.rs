@@ -119,7 +119,7 @@ pub struct Management {
     journal: Journal,
     /// View of this gateway's journal and of the shipped records.
     view: AuditView,
-    /// Limits concurrent reads of the journal.
+    /// Limits concurrent reads of the journal, and of all keys of an organization.
     reads: ReadQueue,
     /// The name of this gateway, which is in every record of its journal.
     gateway: String,

@@ -1,4 +1,5 @@
-//! Turns to read the audit journal: what reads cost comes from the same cores and the same disk that requests need.
+//! Turns to read the audit journal, or all keys of an organization: what reads cost comes from the same cores and the
+//! same disk that requests need.
 //!
 //! - A few reads run at a time, and one for each person.
 //! - The next turn goes to the person who has waited longest for one: a person with many reads waits for their own

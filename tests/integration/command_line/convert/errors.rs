@@ -85,6 +85,8 @@ fn placeholders_of_templates_are_errors_with_their_places() {
         ("6:64: consumers[2].keyauth_credentials[0].tags[0]", "render the file first"),
     ];
     assert_errors("kong", text, &expected);
+    let empty = "consumers:\n- username: a\n  plugins: { key-auth: }\n";
+    assert_errors("apisix", empty, &[("3:22: consumers[0].plugins.key-auth", "has no key")]);
     let apisix = "consumers:\n- username: a\n  plugins: { key-auth: { key: $SERVICE_KEY } }\n";
     assert_errors("apisix", apisix, &[("3:31: consumers[0].plugins.key-auth.key", "render the file first")]);
     let unkey =

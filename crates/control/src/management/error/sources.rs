@@ -117,7 +117,6 @@ impl From<ChangeError> for ManagementError {
             ChangeError::NotReplicated { .. } => Self::Unconfirmed(error),
             ChangeError::Unavailable(StorageError::Redis(Unavailable::Lost)) => Self::StateLost,
             ChangeError::Unavailable(_) | ChangeError::Closed => Self::NotAcknowledged(error),
-            // No operation has a precondition.
             ChangeError::Stale => Self::Stale,
             ChangeError::Repeated(record) => Self::Repeated(Box::new(record)),
             ChangeError::TooManyIdempotencyKeys(limit) => Self::TooManyIdempotencyKeys(limit),
