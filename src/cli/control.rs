@@ -116,7 +116,7 @@ impl<'a> Server<'a> {
     }
 
     /// Performs one call whose answer is no JSON.
-    pub(super) async fn fetch(&mut self, call: &Call) -> Result<Bytes, CliError> {
+    pub(super) async fn fetch_body(&mut self, call: &Call) -> Result<Bytes, CliError> {
         self.send(call).await?.body().cloned()
     }
 

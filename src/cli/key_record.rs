@@ -144,7 +144,7 @@ pub(super) fn decision_text(time: Micros, outcome: Outcome, status: Option<u16>,
 /// Prints the keys of an organization that match as CSV.
 pub(super) fn print_csv(installation: &Installation, org: &str, query: &KeyQuery) -> Result<(), CliError> {
     let call = list_keys_as_csv(org, query);
-    let content = control::with_server(installation, async |server| server.fetch(&call).await)?;
+    let content = control::with_server(installation, async |server| server.fetch_body(&call).await)?;
     Ok(output::csv(&String::from_utf8_lossy(&content))?)
 }
 

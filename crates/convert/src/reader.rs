@@ -376,6 +376,7 @@ impl Reader<'_> {
                     }
                 }
                 Some(Becomes::KeyAuth) if field.is_empty() => self.report.error(&field.place(), "has no key"),
+                // Within `plugins` it is one without settings, and not an absent list.
                 Some(Becomes::Limits(_)) if field.is_empty() && !prefix.is_empty() => {
                     self.report.leave(field.place(), "the limit has no number");
                 }

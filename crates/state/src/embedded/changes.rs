@@ -26,7 +26,9 @@ pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Resul
                 management_tokens::require_live(sql, token)?;
             }
             let planned = write(sql, change, bounds)?;
-            change.key_event().map_or(Ok(()), |event| key_actors::record(sql, event, actor))?;
+            if let Some(event) = change.key_event() {
+                key_actors::record(sql, event, actor)?;
+            }
             Ok(planned)
         }
         Change::IfMatch { etag, change } => {
@@ -45,27 +47,28 @@ pub(super) fn write(sql: &Connection, change: &Change, bounds: &Bounds) -> Resul
         }
         made => {
             let planned = plan::plan(made, &FileRecords(sql))?;
-            write_planned(sql, made, &planned, bounds)?;
+            write_planned(sql, &planned, bounds)?;
             Ok(planned)
         }
     }
 }
 
-fn write_planned(sql: &Connection, change: &Change, planned: &Planned, bounds: &Bounds) -> Result<(), ChangeError> {
+fn write_planned(sql: &Connection, planned: &Planned, bounds: &Bounds) -> Result<(), ChangeError> {
     match planned {
         Planned::NewOrg(org) => org_rows::create_new(sql, org),
         Planned::Org(org) => org_rows::update(sql, org),
         Planned::NewUser(user) => user_rows::create(sql, user),
         Planned::User(user) => user_rows::update(sql, user),
         Planned::NewKey(key, digest) => key_rows::create(sql, key, digest),
-        Planned::Key(key) => {
-            if matches!(change, Change::UpdateKey { patch, .. } if patch.policy.is_some()) {
+        Planned::PatchedKey(key, patch) => {
+            if patch.policy.is_some() {
                 key_policies::write(sql, key.id, key.policy.as_deref())?;
             }
             key_rows::update(sql, key)
         }
-        Planned::RotatedKey(key, digest) => {
-            key_rows::replace_digest(sql, key.id, digest)?;
+        Planned::RevokedKey(key, _) => key_rows::update(sql, key),
+        Planned::RotatedKey(key, rotation) => {
+            key_rows::replace_digest(sql, key.id, &rotation.digest)?;
             key_rows::update(sql, key)
         }
         Planned::Rule(change) => federation::change_rule(sql, change),

@@ -15,7 +15,7 @@ use parking_lot::{RwLock, RwLockReadGuard, RwLockWriteGuard};
 use rustc_hash::FxBuildHasher;
 
 use crate::import::Import;
-use crate::plan::Planned;
+use crate::plan::{Planned, Rotation};
 use crate::{Bounds, Change, Defaults, Key, KeyExport, KeyPatch, Org, OrgPatch, PolicyChange, RevocationEntry};
 use crate::{RevocationLog, RuleChange, User, UserPatch, session_quota_digest};
 use domain::clock;
@@ -137,7 +137,7 @@ impl Directory {
             Change::UpdateKey { key, patch: KeyPatch { policy: Some(_), .. } } => Some(*key),
             _ => None,
         };
-        self.apply(change.as_made(), planned);
+        self.apply(planned);
         let entry = revoked
             .or_else(|| self.key(rotated?).map(|record| record.secrets_entry()))
             .or_else(|| self.key(restricted?).map(|record| record.policy_entry()));
@@ -146,7 +146,7 @@ impl Directory {
 
     /// Makes a committed change effective, as it was planned. The records that it names exist: the commit has checked
     /// that.
-    fn apply(&self, change: &Change, planned: Planned) {
+    fn apply(&self, planned: Planned) {
         match planned {
             Planned::NewOrg(org) => self.write().add_org(org),
             Planned::Org(org) => self.write().update_org(org),
@@ -155,12 +155,12 @@ impl Directory {
             Planned::NewKey(key, digest) => {
                 self.add_key(StoredKey { key, row: 0, secrets: Secrets::new(digest), bucket: None });
             }
-            Planned::Key(key) => self.update_key(change, key),
-            Planned::RotatedKey(key, digest) => self.with_key(key.id, |record| {
+            Planned::PatchedKey(key, patch) => self.patch_key(key, &patch),
+            Planned::RevokedKey(key, at) => self.with_key(key.id, |record| record.revoke(at)),
+            Planned::RotatedKey(key, Rotation { digest, at, previous_until }) => self.with_key(key.id, |record| {
                 // Indexed first: from the moment that the new secret is valid, it is found.
                 self.by_other_digest.insert(digest, Arc::clone(record));
-                let at = key.rotated.unwrap_or_default();
-                record.rotate(digest, at, key.previous_until.unwrap_or(at));
+                record.rotate(digest, at, previous_until);
             }),
             Planned::Rule(change) => self.federation.apply(change),
             Planned::NewSession(session, digest) => self.sessions.add(*session, digest),
@@ -240,10 +240,8 @@ impl Directory {
         });
     }
 
-    fn update_key(&self, change: &Change, next: Key) {
+    fn patch_key(&self, next: Key, patch: &KeyPatch) {
         let Some(record) = self.key(next.id) else { return };
-        next.revoked.into_iter().for_each(|at| record.revoke(at));
-        let Change::UpdateKey { patch, .. } = change else { return };
         if patch.quota != Field::Keep {
             // Under the lock of the tree, so that none is applied beside a default that is replaced meanwhile.
             let tree = self.tree();

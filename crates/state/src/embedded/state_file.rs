@@ -33,8 +33,8 @@ const VERSION: i64 = 8;
 ///   organization, JSON.
 /// - A user's `provider` vouches for the membership, as of `person` there; `withdrawn` is the time since which it does
 ///   not.
-/// - A session's `record` is JSON as of its creation or its last membership's end; `chosen` and `seen`, which change
-///   later, count in place of those in it. `person` bounds the sessions of one person.
+/// - A session's `record` is JSON as of its creation or its last change; `chosen` and `seen`, which change later, count
+///   in place of those in it. `person` bounds the sessions of one person.
 /// - A ticket's `source` is the address of the visitor who caused it; none for the operator's links. `secrets` are
 ///   random values of this installation, by name.
 const SCHEMA: &str = "

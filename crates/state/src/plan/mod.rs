@@ -3,7 +3,7 @@
 //! A plan is pure: from records as its driver has them it makes the record that a change leads to, or says why there is
 //! none. What the variants differ in is their drivers' own: reading, unique names and digests, buckets, order and
 //! atomicity of the writes. The embedded driver plans in the transaction of the change. That of Redis reads what a plan
-//! asks for until it is complete, and its transaction requires the versions of all that was read.
+//! asks for until it is complete, and its transaction requires that the plan still holds.
 //!
 //! ```text
 //! plan > standing, records
@@ -33,9 +33,10 @@ pub(crate) enum Planned {
     NewUser(User),
     User(User),
     NewKey(Key, KeyDigest),
-    Key(Key),
-    /// A key that gets this digest in place of its own.
-    RotatedKey(Key, KeyDigest),
+    PatchedKey(Key, KeyPatch),
+    /// A key, and the time of its revocation, which may be an earlier one.
+    RevokedKey(Key, Micros),
+    RotatedKey(Key, Rotation),
     Rule(RuleChange),
     NewSession(Box<Session>, TokenDigest),
     Session(Box<Session>),
@@ -52,6 +53,15 @@ pub(crate) enum Planned {
     },
 }
 
+/// The new secret of a key.
+#[derive(Clone, Copy)]
+pub(crate) struct Rotation {
+    pub(crate) digest: KeyDigest,
+    pub(crate) at: Micros,
+    /// Time until which the replaced secret stays valid; `at` for no overlap.
+    pub(crate) previous_until: Micros,
+}
+
 /// Plans a change, without the conditions and the bounds around it.
 ///
 /// # Errors
@@ -61,7 +71,9 @@ pub(crate) fn plan<R: Records>(change: &Change, records: &R) -> Result<Planned, 
         Change::CreateOrg(org) => Planned::NewOrg(org.clone()),
         Change::UpdateOrg { org, patch } => Planned::Org(patched_org(require_org(records, *org)?, patch)?),
         Change::CreateUser(user) => {
-            user.responsible.map_or(Ok(()), |person| require_responsible(records, user.org, person))?;
+            if let Some(person) = user.responsible {
+                require_responsible(records, user.org, person)?;
+            }
             require_org(records, user.org)?;
             Planned::NewUser(user.clone())
         }
@@ -81,7 +93,8 @@ pub(crate) fn plan<R: Records>(change: &Change, records: &R) -> Result<Planned, 
         Change::RevokeKey { key, at } => {
             let key = records.key(*key)?.ok_or(ChangeError::NoKey(*key))?;
             // Of several revocations the first stands.
-            Planned::Key(Key { revoked: key.revoked.or(Some(*at)), ..key })
+            let at = key.revoked.unwrap_or(*at);
+            Planned::RevokedKey(Key { revoked: Some(at), ..key }, at)
         }
         Change::RotateKey { key, digest, at, previous_until, last } => {
             let key = require_live_key(records, *key)?;
@@ -90,9 +103,10 @@ pub(crate) fn plan<R: Records>(change: &Change, records: &R) -> Result<Planned, 
             if key.session_quota_key {
                 return Err(ChangeError::NoKey(key.id).into());
             }
-            Planned::RotatedKey(Key { rotated: Some(*at), previous_until: Some(*previous_until), ..key }, *digest)
+            let rotation = Rotation { digest: *digest, at: *at, previous_until: *previous_until };
+            Planned::RotatedKey(Key { rotated: Some(*at), previous_until: Some(*previous_until), ..key }, rotation)
         }
-        Change::UpdateKey { key, patch } => Planned::Key(patched_key(records, *key, patch)?),
+        Change::UpdateKey { key, patch } => Planned::PatchedKey(patched_key(records, *key, patch)?, patch.clone()),
         Change::FederationRule(change) => {
             if let RuleChange::Create(rule) = change {
                 require_service_account(&require_user(records, rule.org, rule.user)?)?;

@@ -84,7 +84,7 @@ impl Directory {
 
     fn key_after(&self, change: &Change) -> Key {
         match plan(change, self) {
-            Ok(Planned::Key(key) | Planned::RotatedKey(key, _)) => key,
+            Ok(Planned::PatchedKey(key, _) | Planned::RevokedKey(key, _) | Planned::RotatedKey(key, _)) => key,
             other => panic!("{:?}", other.err()),
         }
     }

@@ -14,7 +14,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 /// at a time.
 const CONFLICT_PAUSE: Duration = Duration::from_millis(1);
 /// Times that a change begins anew because of conflicts.
-const MAX_CONFLICTS: usize = 100;
+const MAX_CONFLICTS: u32 = 100;
 /// The longest change commits in four places, one after the other, and each may wait for replicas.
 const COMMITS: u32 = 4;
 
@@ -38,7 +38,7 @@ pub struct ChangeSteps {
     /// Time for an attempt, and after which no other one begins.
     pub limit: Duration,
     begun: Instant,
-    conflicts: usize,
+    conflicts: u32,
     /// True after an attempt that may have written: the next one has to recognize its own writes.
     pub is_retry: bool,
 }
@@ -69,8 +69,9 @@ impl ChangeSteps {
             Err(CommitError::Final(error)) => Err(error),
             // A conflict leaves nothing behind, so what follows is not a retry of a half-made change.
             Err(CommitError::Conflict) if self.conflicts < MAX_CONFLICTS => {
+                let pause = CONFLICT_PAUSE * self.conflicts;
                 self.conflicts += 1;
-                return ControlFlow::Continue(CONFLICT_PAUSE * u32::try_from(self.conflicts - 1).unwrap_or(u32::MAX));
+                return ControlFlow::Continue(pause);
             }
             Err(CommitError::Command(error)) if now.duration_since(self.begun) > self.limit => {
                 tracing::warn!(%error, "cannot write the change to Redis; it may have been made: repeat it");

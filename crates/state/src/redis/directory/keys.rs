@@ -14,11 +14,12 @@ use super::record_fields::key_fields;
 use super::transaction::{CommitResult, Transaction};
 use super::transactions::Transactions;
 use crate::bucket::Bucket;
+use crate::plan::Rotation;
 use crate::redis::digest_index;
 use crate::redis::record_codec::{StoredKey, new_version};
 use crate::redis::record_names::hex;
 use crate::redis::revocations::Revocation;
-use crate::{Change, ChangeError, Key, KeyEvent, KeyPatch, PolicyChange, PolicyScope};
+use crate::{ChangeError, Key, KeyEvent, KeyPatch, PolicyChange, PolicyScope};
 use domain::clock::{self, Micros};
 use domain::key::policy::Field;
 use domain::key::{KeyDigest, KeyId};
@@ -131,25 +132,17 @@ impl Keys<'_> {
         DigestClaims(self.0).release(digest, key).await
     }
 
-    /// Changes quota and policy of a key or revokes it, as it was planned.
-    pub(super) async fn update(
+    /// Revokes a key, as it was planned. The first revocation stands, with its actor; the write is repeated all the
+    /// same, for replicas to confirm.
+    pub(super) async fn revoke(
         self,
         next: &Key,
-        change: &Change,
+        at: Micros,
         records: &ReadRecords,
         origin: Origin<'_>,
     ) -> Result<u32, CommitError> {
-        match change {
-            Change::UpdateKey { patch, .. } => self.patch(next, patch, records, origin).await,
-            _ => self.revoke(next, records, origin).await,
-        }
-    }
-
-    /// The first revocation stands, with its actor; the write is repeated all the same, for replicas to confirm.
-    async fn revoke(self, next: &Key, records: &ReadRecords, origin: Origin<'_>) -> Result<u32, CommitError> {
         let stored = records.stored_key(next.id)?;
         let actor = origin.actor.filter(|_| stored.key.revoked.is_none());
-        let at = next.revoked.unwrap_or_default();
         let write = |transaction: &mut Transaction<_>, _| {
             transaction.allow_oom();
             KeyList(self.0).add_revoked(transaction, &stored.key, at);
@@ -164,18 +157,17 @@ impl Keys<'_> {
     pub(super) async fn rotate(
         self,
         next: &Key,
-        digest: &KeyDigest,
+        Rotation { digest, at, .. }: &Rotation,
         records: &ReadRecords,
         origin: Origin<'_>,
     ) -> Result<u32, CommitError> {
         let stored = records.stored_key(next.id)?;
-        let at = next.rotated.unwrap_or_default();
         let token = CreationToken::find(self.0, next.id.tag(), origin.person).await?;
-        DigestClaims(self.0).claim(digest, next.id, at).await?;
+        DigestClaims(self.0).claim(digest, next.id, *at).await?;
         let write = |transaction: &mut Transaction<CommitError>, record| {
             transaction.hset_field(record, "previous", &hex(stored.digest.as_bytes()));
             transaction.hset_field(record, "rotations", &(stored.rotations + 1).to_string());
-            key_actors::add(transaction, &self.0.shared.names, (next.id, KeyEvent::Rotated, at), origin.actor);
+            key_actors::add(transaction, &self.0.shared.names, (next.id, KeyEvent::Rotated, *at), origin.actor);
             if let Some(token) = token {
                 let limited = ChangeError::KeyCreationLimited { wait_us: token.wait_us };
                 token.take(transaction, limited.into());
@@ -200,9 +192,9 @@ impl Keys<'_> {
         }
     }
 
-    /// Writes quota and policy of a key. A use does not change the version of its record, so that the time of the last
-    /// one is a check of its own.
-    async fn patch(
+    /// Changes quota and policy of a key, as it was planned. A use does not change the version of its record, so that
+    /// the time of the last one is a check of its own.
+    pub(super) async fn patch(
         self,
         next: &Key,
         patch: &KeyPatch,

@@ -1,5 +1,5 @@
-//! The records that were read for a plan. The transaction of the change requires the version of each, so that the plan
-//! holds for the moment of the commit.
+//! The records that were read for a plan. The transaction of the change requires them, so that the plan holds for the
+//! moment of the commit.
 
 use std::collections::BTreeMap;
 
