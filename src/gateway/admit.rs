@@ -7,12 +7,13 @@ use http::request::Parts;
 use http::{Method, Request, Response, Version};
 use http_body::Body as _;
 
+use super::audit_facts::AuditTexts;
 use super::exchange::{CallerGrant, Exchange, Grant};
 use super::guarded_body::GuardedBody;
 use super::public::PublicSlot;
 use super::rejection::Rejection;
-use super::request::{Arrival, AuditTexts};
-use super::{Gateway, Unsent, own_response};
+use super::request::Arrival;
+use super::{Gateway, Refused, Unsent, own_response};
 use crate::admission::Route;
 use domain::field_lines::FieldLines;
 use domain::head_fields::FieldSet;
@@ -66,17 +67,15 @@ impl Granted {
 impl Gateway {
     /// Admits a request, and takes it through `forward` on its way to the upstream; or answers its denial. Apart from
     /// `serve`, whose future would have room for all of this while it waits for the upstream.
-    pub(super) async fn admit(
-        &self,
-        arrival: &Arrival,
-        unsent: &mut Option<Unsent>,
-    ) -> Result<AdmittedRequest<'_>, Response<GuardedBody>> {
-        let head = &unsent.as_ref().expect("a request is admitted once").head;
-        if let Some(response) = self.answer_preflight(arrival, head) {
-            return Err(response);
+    pub(super) async fn admit(&self, arrival: &Arrival, request: Unsent) -> Result<AdmittedRequest<'_>, Box<Refused>> {
+        if let Some(response) = self.answer_preflight(arrival, &request.head) {
+            return Err(Box::new(Refused { response, request }));
         }
-        let (route, granted) = self.grant(arrival, head).await?;
-        let Unsent { head, body } = unsent.take().expect("a request is admitted once");
+        let (route, granted) = match self.grant(arrival, &request.head).await {
+            Ok(granted) => granted,
+            Err(response) => return Err(Box::new(Refused { response, request })),
+        };
+        let Unsent { head, body } = request;
         let has_key_field = head.fields().contains(FieldSet::CREDENTIAL);
         let mut body = RequestBody::new(body, Rc::clone(&self.body_limits));
         if arrival.expects_continue && arrival.version == Version::HTTP_2 {
@@ -161,7 +160,7 @@ impl Gateway {
                     metrics.busy.inc();
                     Rejection::new(Refusal::PublicBusy)
                 };
-                let mut response = arrival.reject(&rejection);
+                let mut response = rejection.respond_to(arrival);
                 arrival.connection.count_refusal(arrival.version, &mut response);
                 route.metrics.count_response(response.status());
                 Err(Box::new(own_response::own(response)))
@@ -194,7 +193,7 @@ impl Gateway {
         let opening = Use {
             number: Some(admitted.number),
             provisional: admitted.provisional,
-            ..arrival.opening(head, &texts, Some(&admitted.principal))
+            ..texts.opening(arrival, head, Some(&admitted.principal))
         };
         self.journal.begin_prepared(&opening, &arrival.connection.audit_fields)
     }

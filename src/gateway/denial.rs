@@ -14,10 +14,11 @@ use http::Response;
 use http::request::Parts;
 
 use super::Gateway;
+use super::audit_facts::{AuditTexts, body_sent};
 use super::guarded_body::GuardedBody;
 use super::own_response::{own, reject};
 use super::rejection::Rejection;
-use super::request::{Arrival, AuditTexts};
+use super::request::Arrival;
 use crate::admission::{Denial, Route};
 use domain::clock;
 use domain::identity::AuthMethod;
@@ -39,7 +40,7 @@ impl Gateway {
             Some(seconds) => Rejection::with_retry_after(Refusal::TooManyAttempts, seconds),
             None => Rejection::of_denial(denial, head, route, &self.settings.credentials),
         };
-        let mut response = arrival.reject(&rejection);
+        let mut response = rejection.respond_to(arrival);
         self.metrics.attempts_refused.inc_by(u64::from(excess.is_some()));
         if is_invalid_key || denial.principal.is_some() {
             arrival.connection.count_refusal(arrival.version, &mut response);
@@ -66,7 +67,7 @@ impl Gateway {
         end: UseEnd,
     ) -> bool {
         let texts = AuditTexts::new(head, route, &self.settings.credentials);
-        let opening = arrival.opening(head, &texts, denial.principal.as_deref());
+        let opening = texts.opening(arrival, head, denial.principal.as_deref());
         let recorded = match denial.principal {
             Some(_) => self.journal.record_refusal(&opening, end).await,
             None => Ok(self.journal.record_unknown_key(&opening, end)),
@@ -92,6 +93,6 @@ fn end(arrival: &Arrival, response: &Response<Bytes>, outcome: Outcome) -> UseEn
         status: Some(response.status().as_u16()),
         duration_us: clock::now().since(arrival.time),
         request_bytes: 0,
-        response_bytes: arrival.sent(response),
+        response_bytes: body_sent(arrival, response),
     }
 }

@@ -71,7 +71,7 @@ impl EarlyRejection {
 
     /// Response to a head that could be read but is refused.
     pub(super) fn refuse(&self, refusal: impl Into<HeadRefusal>, arrival: &Arrival) -> Response<GuardedBody> {
-        let response = arrival.reject(&Rejection::of_head(refusal.into()));
+        let response = Rejection::of_head(refusal.into()).respond_to(arrival);
         self.metrics.count_response(response.status());
         own(response)
     }

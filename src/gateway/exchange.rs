@@ -11,6 +11,7 @@ use http_body::Body as _;
 use prometheus::{Histogram, IntCounter, IntGauge};
 
 use super::Gateway;
+use super::audit_facts::body_sent;
 use super::caller_usage::CallerUsage;
 use super::open_exchanges::OpenExchange;
 use super::public::PublicSlot;
@@ -200,9 +201,9 @@ impl Exchange {
         // When the request's body failed, the upstream could not respond: the body's failure is the cause.
         let refusal = self.upload.error().map_or(refusal, classify_body_error);
         self.end(Outcome::of_refusal(refusal).unwrap_or(Outcome::UpstreamError));
-        let response = arrival.reject(&self.rejection(refusal));
+        let response = self.rejection(refusal).respond_to(arrival);
         self.status = Some(response.status());
-        self.sent = arrival.sent(&response);
+        self.sent = body_sent(arrival, &response);
         route.metrics.count_response(response.status());
         response
     }

@@ -42,9 +42,19 @@ pub(super) fn own(response: Response<Bytes>) -> Response<GuardedBody> {
     response.map(|body| GuardedBody::Own(OwnBody { body: Full::new(body), observed: None }))
 }
 
+/// Sets `X-Request-Id` of any response and what pages of other origins may do with it, and notes its status.
+pub(super) fn mark<B>(arrival: Arrival, mut response: Response<B>) -> Response<B> {
+    arrival.note(|facts| facts.status = Some(response.status()));
+    if let Some(cors) = &arrival.cors {
+        cors.write(response.headers_mut());
+    }
+    response.headers_mut().insert(X_REQUEST_ID, arrival.id_header);
+    response
+}
+
 /// Builds and counts the response to a refused request.
 pub(super) fn reject(arrival: &Arrival, rejection: &Rejection<'_>, metrics: &RouteMetrics) -> Response<GuardedBody> {
-    let response = arrival.reject(rejection);
+    let response = rejection.respond_to(arrival);
     metrics.count_response(response.status());
     own(response)
 }
@@ -83,7 +93,7 @@ pub(super) async fn finish(
     }
     let (rpc, observed) = (arrival.rpc, arrival.observed.clone());
     // Before the translation: what is counted and shown is the refusal.
-    let mut response = arrival.mark(response);
+    let mut response = mark(arrival, response);
     if let Some(rpc) = rpc {
         translate(rpc, &mut response).await;
     }

@@ -9,6 +9,7 @@ use http::{HeaderMap, HeaderValue, Response};
 use uuid::Uuid;
 
 use super::rate_limit::{self, RateLimitFields};
+use super::request::Arrival;
 use crate::admission::{Ambiguity, Denial, Route, bearer, comparable};
 use domain::head_fields::CredentialFields;
 use domain::http_syntax::InvalidTargetByte;
@@ -155,6 +156,12 @@ impl<'a> Rejection<'a> {
     /// Code of the problem.
     pub(super) fn code(&self) -> &'static str {
         self.refusal.answer(self.method).code
+    }
+
+    /// Builds the response to a request, and notes its refusal.
+    pub(super) fn respond_to(&self, arrival: &Arrival) -> Response<Bytes> {
+        arrival.note_refusal(self.refusal, self.method);
+        self.response(arrival.id, arrival.observed.as_deref())
     }
 
     /// Builds the response to the request of this id, and notes the refusal, where the request is observed. The ids of

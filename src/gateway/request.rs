@@ -1,34 +1,29 @@
 //! Facts about a request that are known when its head has arrived.
 
-use std::borrow::Cow;
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use bytes::Bytes;
-use http::header::{EXPECT, USER_AGENT};
+use http::header::EXPECT;
 use http::request::Parts;
-use http::{HeaderValue, Method, Response, Version};
+use http::{HeaderValue, Method, Version};
 use uuid::fmt::Hyphenated;
 use uuid::{ContextV7, Timestamp, Uuid};
 
 use super::Gateway;
 use super::connection::Connection;
 use super::cors::CrossOrigin;
-use super::rejection::Rejection;
 use super::rpc_protocol::RpcProtocol;
 use crate::admission::Route;
 use domain::clock::{self, Micros, Reading};
 use domain::head_fields::{CredentialFields, FieldSet};
 use domain::head_memory::HeadMemory;
-use domain::identity::{AuthMethod, Principal, X_REQUEST_ID};
+use domain::identity::{AuthMethod, Principal};
 use domain::refusal::Refusal;
 use domain::trace_context::TraceId;
 use edge::forward::{Client, ResponseOrigin};
 use edge::transport::ExchangeHandle;
-use journal::audit::Use;
-use platform::telemetry::access_log::redact_credentials;
 use platform::telemetry::{HeadFacts, ObservedRequest, Observer, RequestFacts, RequestText};
 
 /// Facts about a request that are known when its head has arrived.
@@ -67,16 +62,8 @@ pub(super) struct Arrival {
     /// Facts for the access log, the trace and the metrics by convention; none when all of them are off. Shared with
     /// the exchange and the tries at the upstream: they are rendered when the last holder is dropped.
     pub(super) observed: Option<Rc<ObservedRequest>>,
-    /// The last refusal that was built, and the caller's method; none before one. Not its code, which is larger.
+    /// The last refusal that was noted, and the caller's method; none before one. Not its code, which is larger.
     refusal: Cell<Option<(Refusal, AuthMethod)>>,
-}
-
-/// Texts of a request in its audit record.
-pub(super) struct AuditTexts<'a> {
-    /// The route's name, else `METHOD /path`.
-    action: Cow<'a, str>,
-    /// Path; with the query string where the route says so, without the values of parameters for keys.
-    path: Cow<'a, str>,
 }
 
 impl Arrival {
@@ -142,10 +129,9 @@ impl Arrival {
         })
     }
 
-    /// Builds the response to the request when it is refused, and notes the refusal.
-    pub(super) fn reject(&self, rejection: &Rejection<'_>) -> Response<Bytes> {
-        self.refusal.set(Some((rejection.refusal, rejection.method)));
-        rejection.response(self.id, self.observed.as_deref())
+    /// Notes that the request was refused.
+    pub(super) fn note_refusal(&self, refusal: Refusal, method: AuthMethod) {
+        self.refusal.set(Some((refusal, method)));
     }
 
     /// Returns whether the request was refused because it has no credential.
@@ -187,67 +173,9 @@ impl Arrival {
         });
     }
 
-    /// Sets `X-Request-Id` of the response and what pages of other origins may do with it, and notes its status.
-    pub(super) fn mark<B>(self, mut response: Response<B>) -> Response<B> {
-        self.note(|facts| facts.status = Some(response.status()));
-        if let Some(cors) = &self.cors {
-            cors.write(response.headers_mut());
-        }
-        response.headers_mut().insert(X_REQUEST_ID, self.id_header);
-        response
-    }
-
     /// Seconds from the arrival to `now`.
     pub(super) fn seconds_until(&self, now: Instant) -> f64 {
         now.saturating_duration_since(self.begun).as_secs_f64()
-    }
-
-    /// Beginning of the audit record, for a request that took nothing.
-    pub(super) fn opening<'b>(
-        &'b self,
-        head: &'b Parts,
-        texts: &'b AuditTexts<'b>,
-        principal: Option<&Principal>,
-    ) -> Use<'b> {
-        Use {
-            id: self.id,
-            time: self.time,
-            number: None,
-            key_id: principal.and_then(|principal| principal.key_id),
-            user_id: principal.map(|principal| principal.user_id),
-            org_id: principal.map(|principal| principal.org_id),
-            auth_method: principal.map_or(AuthMethod::ApiKey, |principal| principal.method),
-            ip: Some(self.client.ip),
-            user_agent: head.headers.get(USER_AGENT).map(HeaderValue::as_bytes),
-            action: &texts.action,
-            method: head.method.as_str(),
-            path: &texts.path,
-            provisional: false,
-            trace_id: self.trace_id(),
-        }
-    }
-
-    /// Bytes of body that are sent with a response of the gateway itself.
-    pub(super) fn sent(&self, response: &Response<Bytes>) -> u64 {
-        if self.is_head { 0 } else { response.body().len() as u64 }
-    }
-}
-
-impl<'a> AuditTexts<'a> {
-    pub(super) fn new(head: &'a Parts, route: &'a Route, credentials: &CredentialFields) -> Self {
-        let action = match &route.name {
-            Some(name) => name.into(),
-            None => format!("{} {}", head.method, head.uri.path()).into(),
-        };
-        let query = head.uri.query().filter(|_| route.query_in_audit);
-        // A key of another system is known by its place alone.
-        let redacted = query.and_then(|query| redact_credentials(query, credentials));
-        let path = match (redacted, query) {
-            (Some(redacted), _) => format!("{}?{redacted}", head.uri.path()).into(),
-            (None, Some(_)) => head.uri.path_and_query().map_or("/", |target| target.as_str()).into(),
-            (None, None) => head.uri.path().into(),
-        };
-        Self { action, path }
     }
 }
 

@@ -103,7 +103,7 @@ impl Gateway {
         let Some(upstream) = body.into_tunnel().await else {
             let exchange = &mut exchange;
             exchange.end(Outcome::UpstreamError);
-            let response = arrival.reject(&exchange.rejection(Refusal::UpstreamFailed));
+            let response = exchange.rejection(Refusal::UpstreamFailed).respond_to(arrival);
             exchange.status = Some(response.status());
             return own(response);
         };

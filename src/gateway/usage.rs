@@ -16,6 +16,7 @@ use tokio::sync::Semaphore;
 use tokio::time::timeout;
 
 use super::Gateway;
+use super::audit_facts::body_sent;
 use super::caller_usage::{CallerUsage, Counts, counts};
 use super::exchange::Exchange;
 use super::guarded_body::GuardedBody;
@@ -72,7 +73,7 @@ impl Gateway {
         route.metrics.count_response(response.status());
         exchange.end(Outcome::Completed);
         exchange.status = Some(response.status());
-        exchange.sent = arrival.sent(&response);
+        exchange.sent = body_sent(arrival, &response);
         own(response)
     }
 
