@@ -67,28 +67,35 @@ impl Granted {
 impl Gateway {
     /// Admits a request, and takes it through `forward` on its way to the upstream; or answers its denial. Apart from
     /// `serve`, whose future would have room for all of this while it waits for the upstream.
-    pub(super) async fn admit(&self, arrival: &Arrival, request: Unsent) -> Result<AdmittedRequest<'_>, Box<Refused>> {
-        if let Some(response) = self.answer_preflight(arrival, &request.head) {
-            return Err(Box::new(Refused { response, request }));
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` has room for its arguments twice")]
+    pub(super) fn admit(
+        &self,
+        arrival: &Arrival,
+        request: Unsent,
+    ) -> impl Future<Output = Result<AdmittedRequest<'_>, Box<Refused>>> {
+        async move {
+            if let Some(response) = self.answer_preflight(arrival, &request.head) {
+                return Err(Box::new(Refused { response, request }));
+            }
+            let (route, granted) = match self.grant(arrival, &request.head).await {
+                Ok(granted) => granted,
+                Err(response) => return Err(Box::new(Refused { response, request })),
+            };
+            let Unsent { head, body } = request;
+            let has_key_field = head.fields().contains(FieldSet::CREDENTIAL);
+            let mut body = RequestBody::new(body, Rc::clone(&self.body_limits));
+            if arrival.expects_continue && arrival.version == Version::HTTP_2 {
+                body.note_expectation();
+            }
+            if may_have_no_body(&head, &body) {
+                Box::pin(body.read_ahead()).await;
+            }
+            let caller = granted.principal().map(Arc::as_ref);
+            let (forwarded, features) = self.rewrite_request(arrival, route, caller, head, body);
+            let grant = granted.into_grant(self, arrival, route, has_key_field);
+            let exchange = Exchange::begin(self, arrival, route, grant, forwarded.request.body().upload(), features);
+            Ok((route, Box::new(exchange), forwarded))
         }
-        let (route, granted) = match self.grant(arrival, &request.head).await {
-            Ok(granted) => granted,
-            Err(response) => return Err(Box::new(Refused { response, request })),
-        };
-        let Unsent { head, body } = request;
-        let has_key_field = head.fields().contains(FieldSet::CREDENTIAL);
-        let mut body = RequestBody::new(body, Rc::clone(&self.body_limits));
-        if arrival.expects_continue && arrival.version == Version::HTTP_2 {
-            body.note_expectation();
-        }
-        if may_have_no_body(&head, &body) {
-            Box::pin(body.read_ahead()).await;
-        }
-        let caller = granted.principal().map(Arc::as_ref);
-        let (forwarded, features) = self.rewrite_request(arrival, route, caller, head, body);
-        let grant = granted.into_grant(self, arrival, route, has_key_field);
-        let exchange = Exchange::begin(self, arrival, route, grant, forwarded.request.body().upload(), features);
-        Ok((route, Box::new(exchange), forwarded))
     }
 
     /// Finds the route of a request, authorizes the request, and opens its audit entry; or records and answers its

@@ -191,8 +191,8 @@ impl Gateway {
 
     /// Answers a request whose head was checked. This is the future that every request has: what is rare is boxed
     /// behind it.
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` has room for its arguments twice")]
     fn answer(self: Rc<Self>, arrival: Arrival, request: Unsent) -> impl Future<Output = Response<GuardedBody>> {
-        // A block and not an `async fn`, which has room for its arguments twice.
         async move {
             let (response, unsent) = match catch_panic(self.serve(&arrival, request)).await {
                 Some(Ok(response)) => (response, None),
@@ -235,23 +235,30 @@ impl Gateway {
     ///
     /// # Errors
     /// [`Refused`]: the request was not admitted, and its body is unread.
-    async fn serve(&self, arrival: &Arrival, request: Unsent) -> Result<Response<GuardedBody>, Box<Refused>> {
-        let (route, mut exchange, ForwardedRequest { request, added }) = self.admit(arrival, request).await?;
-        let now = Instant::now();
-        self.metrics.overhead.observe(arrival.seconds_until(now));
-        if let Some(caller) = exchange.take_usage() {
-            return Ok(Box::pin(self.serve_usage(arrival, route, exchange, caller)).await);
+    #[expect(clippy::manual_async_fn, reason = "an `async fn` has room for its arguments twice")]
+    fn serve(
+        &self,
+        arrival: &Arrival,
+        request: Unsent,
+    ) -> impl Future<Output = Result<Response<GuardedBody>, Box<Refused>>> {
+        async move {
+            let (route, mut exchange, ForwardedRequest { request, added }) = self.admit(arrival, request).await?;
+            let now = Instant::now();
+            self.metrics.overhead.observe(arrival.seconds_until(now));
+            if let Some(caller) = exchange.take_usage() {
+                return Ok(Box::pin(self.serve_usage(arrival, route, exchange, caller)).await);
+            }
+            let terms = exchange.send_terms(route, self.tunnel_idle);
+            let received = self.upstreams[route.upstream].pool.send(request, added, terms, now).await;
+            let response = match self.rewrite_response(received, &exchange, arrival) {
+                Ok(response) => response,
+                Err(refusal) => return Ok(own_response::own(exchange.fail(arrival, route, refusal))),
+            };
+            if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+                return Ok(Box::pin(self.switch_protocols(arrival, route, response, exchange)).await);
+            }
+            Ok(self.respond(arrival, route, response, exchange))
         }
-        let terms = exchange.send_terms(route, self.tunnel_idle);
-        let received = self.upstreams[route.upstream].pool.send(request, added, terms, now).await;
-        let response = match self.rewrite_response(received, &exchange, arrival) {
-            Ok(response) => response,
-            Err(refusal) => return Ok(own_response::own(exchange.fail(arrival, route, refusal))),
-        };
-        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-            return Ok(Box::pin(self.switch_protocols(arrival, route, response, exchange)).await);
-        }
-        Ok(self.respond(arrival, route, response, exchange))
     }
 }
 
