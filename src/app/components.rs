@@ -28,6 +28,7 @@ use control::admin::{Cause, ConfigStatus, Readiness};
 use control::api::Api;
 use control::dashboard;
 use control::federation::TokenExchange;
+use control::management;
 use control::management::Management;
 use control::management_api;
 use domain::clock::Micros;
@@ -64,7 +65,7 @@ impl Components {
         let shippers = Shippers::start(journal.tap(), &config.shipping, &metrics.shipping)?;
         let management = Management::new(Arc::clone(&state), journal.clone(), &config.audit, &metrics.state);
         let management = Arc::new(management.with_sessions(config.sessions()));
-        management.set_fleet(fleet::open_fleet(config)?);
+        management::set_fleet(&management, fleet::open_fleet(config)?);
         let dashboard = config.session.as_ref().map(|settings| share_dashboard(settings, &management)).transpose()?;
         let is_management = |listener: &Listener| listener.role == ListenerRole::Management;
         let management_api =

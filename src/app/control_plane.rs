@@ -13,6 +13,7 @@ use super::config_snapshot::ConfigSnapshot;
 use super::shutdown::{Phase, wait_for_phase};
 use control::admin::{self, ConfigStatus, HandoverServices, Readiness, SocketServices};
 use control::api::Api;
+use control::management;
 use control::management::{Actor, Management, UnixUser};
 use domain::clock;
 use domain::counted::counted;
@@ -96,7 +97,7 @@ impl ControlPlane {
             // Neither completes.
             () = upstream::maintain(move || Arc::clone(&snapshot.load().upstreams)) => {}
             () = sweep => {}
-            () = of_left_changes.end_left_changes() => {}
+            () = management::end_left_changes(&of_left_changes) => {}
             // The endpoints are maintained while the workers serve.
             () = async { tokio::join!(operations, observation, ended); } => {}
             () = timed_out => {}
@@ -110,7 +111,7 @@ async fn sweep_daily(management: Arc<Management>) {
     let actor = Actor::operator(UnixUser::of_process(rustix::process::getuid().as_raw(), None));
     sleep(FIRST_SWEEP).await;
     loop {
-        match management.sweep_unused_keys(&actor, clock::now()).await {
+        match management::sweep_unused_keys(&management, &actor, clock::now()).await {
             Ok(0) => {}
             Ok(keys) => tracing::info!("{} disabled for being unused", counted(&keys, "key")),
             Err(error) => tracing::warn!(error = error.in_full(), "cannot look for unused keys; trying again tomorrow"),

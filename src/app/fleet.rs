@@ -5,6 +5,7 @@ use std::time::Duration;
 use anyhow::Context as _;
 
 use crate::config::Config;
+use control::management;
 use control::management::Management;
 use journal::audit::Fleet;
 
@@ -21,7 +22,7 @@ pub(super) fn open_fleet(config: &Config) -> anyhow::Result<Option<Fleet>> {
 /// Reads from the database of a changed configuration, or from none.
 pub(super) fn replace_fleet(management: &Management, config: &Config) {
     match open_fleet(config) {
-        Ok(fleet) => management.set_fleet(fleet),
+        Ok(fleet) => management::set_fleet(management, fleet),
         Err(error) => {
             let error: &dyn std::error::Error = error.as_ref();
             tracing::error!(error, "the audit of all gateways is still read from the database of before; reload again");

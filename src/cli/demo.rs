@@ -25,7 +25,7 @@ use super::CliError;
 use super::offline::this_user;
 use super::serve::Signals;
 use crate::app::App;
-use ::control::management::{ApiKey, Management, ManagementError, NewKeyRequest, PolicyUpdate, SecretSource};
+use ::control::management::{self, ApiKey, Management, ManagementError, NewKeyRequest, PolicyUpdate, SecretSource};
 use domain::clock;
 use domain::identity::{OrgId, UserId};
 use platform::telemetry;
@@ -171,7 +171,7 @@ async fn create_org(management: &Management) -> anyhow::Result<OrgId> {
     let mut name = ORG.to_owned();
     let mut number = 1;
     loop {
-        match management.create_org(&this_user(), &name, clock::now()).await {
+        match management::create_org(management, &this_user(), &name, clock::now()).await {
             Err(ManagementError::Taken("name")) => name = format!("{ORG}-{number}"),
             created => return Ok(created?.id),
         }
@@ -188,9 +188,10 @@ async fn create_user(
 ) -> anyhow::Result<(UserId, ApiKey)> {
     let permissions = permissions.iter().map(|permission| permission.parse()).collect::<Result<_, _>>()?;
     let org = org.to_string();
-    let user = management.create_user(&this_user(), &org, email, permissions, clock::now()).await?.id;
+    let user = management::create_user(management, &this_user(), &org, email, permissions, clock::now()).await?.id;
     let request = NewKeyRequest { user: &user.to_string(), name: "demo", policy: PolicyUpdate::default() };
-    let new_key = management.create_key(&this_user(), &org, request, SecretSource::Generated, clock::now()).await?;
+    let new_key =
+        management::create_key(management, &this_user(), &org, request, SecretSource::Generated, clock::now()).await?;
     let Some(api_key) = new_key.api_key else { unreachable!("the secret was generated") };
     Ok((user, api_key))
 }
@@ -199,12 +200,12 @@ async fn create_user(
 fn link(management: &Management, org: OrgId) -> anyhow::Result<Option<String>> {
     runtime()?.block_on(async {
         let org = org.to_string();
-        let mut link = management.create_link(&this_user(), &org, ADMIN, clock::now()).await;
+        let mut link = management::create_link(management, &this_user(), &org, ADMIN, clock::now()).await;
         if let Err(ManagementError::NoUser(_)) = link {
             let permissions = ["org:admin", "queries:read", "queries:write"];
             let permissions = permissions.map(|permission| permission.parse().expect("these are permissions")).to_vec();
-            management.create_user(&this_user(), &org, ADMIN, permissions, clock::now()).await?;
-            link = management.create_link(&this_user(), &org, ADMIN, clock::now()).await;
+            management::create_user(management, &this_user(), &org, ADMIN, permissions, clock::now()).await?;
+            link = management::create_link(management, &this_user(), &org, ADMIN, clock::now()).await;
         }
         match link {
             Ok(link) => Ok(Some(link.url.expose().to_owned())),

@@ -16,7 +16,7 @@ use crate::app;
 use crate::config::Config;
 use ::control::admin::API_PATH;
 use ::control::api::Api;
-use ::control::management::{Actor, Management, ManagementError, StateExport, UnixUser};
+use ::control::management::{self, Actor, Management, ManagementError, StateExport, UnixUser};
 use domain::clock;
 use journal::audit;
 use journal::audit::Journal;
@@ -44,7 +44,7 @@ impl Stores {
         let (state, journal) = app::open_and_recover(config, &metrics).await.map_err(|e| open_error(config, e))?;
         let management = Management::new(Arc::clone(&state), journal.clone(), &config.audit, &metrics.state);
         let management = Arc::new(management.with_sessions(config.sessions()));
-        management.end_left_changes_once().await;
+        management::end_left_changes_once(&management).await;
         let api = Api::new(&management, API_PATH);
         Ok(Self { management, api, actor: this_user(), state, journal })
     }
@@ -60,12 +60,12 @@ impl Stores {
 
     /// Begins an export of the whole state.
     pub(super) async fn export_state(&self) -> Result<StateExport<'_>, CliError> {
-        self.management.export_state(&self.actor, clock::now()).await.map_err(refused)
+        management::export_state(&self.management, &self.actor, clock::now()).await.map_err(refused)
     }
 
     /// Imports records of an exported state.
     pub(super) async fn import_state(&self, records: &[StateRecord]) -> Result<Report, CliError> {
-        self.management.import_state(&self.actor, records, clock::now()).await.map_err(refused)
+        management::import_state(&self.management, &self.actor, records, clock::now()).await.map_err(refused)
     }
 
     /// Writes everything back, and closes the stores.

@@ -5,12 +5,12 @@ use std::net::TcpStream;
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
-use domain::clock;
-use domain::key::policy::Network;
-
 use crate::support::gateway::{Key, OPERATOR};
 use crate::support::redis::Redis;
 use crate::support::{Client, Gateway, Random, Upstream, head};
+use control::management;
+use domain::clock;
+use domain::key::policy::Network;
 
 /// Requests come through a proxy, which names the client.
 const BLOCKS: &str = "
@@ -63,7 +63,7 @@ fn refusal_by_a_policy_tells_a_thief_no_more_than_an_unknown_key() {
     assert_eq!(outcome(&disabled), ["key_disabled"]);
     assert_eq!(outcome(&elsewhere), ["completed", "completed", "address_refused"]);
     assert_eq!(outcome(&suspended), ["user_suspended"]);
-    gateway.perform(async |to, now| to.enable_key(OPERATOR, disabled.id, now).await);
+    gateway.perform(async |to, now| management::enable_key(to, OPERATOR, disabled.id, now).await);
     assert_eq!(response(&gateway, &disabled.text, "192.0.2.1").0, 200);
 }
 

@@ -4,11 +4,11 @@
 use std::fs;
 use std::path::Path;
 
-use journal::audit::{Filter, Outcome, Reader};
-
 use crate::support::gateway::OPERATOR;
 use crate::support::redis::Redis;
 use crate::support::{Client, Gateway, Key, Response, Setup, Upstream, eventually};
+use control::management;
+use journal::audit::{Filter, Outcome, Reader};
 
 /// Exit code of a start that refuses the state.
 const STATE_LOST: i32 = 65;
@@ -36,7 +36,7 @@ fn assert_unavailable(gateway: &Gateway, key: &Key) {
 
 /// Asserts that nothing can be changed.
 fn assert_unchangeable(gateway: &Gateway) {
-    let refused = gateway.refused(async |to, now| to.create_org(OPERATOR, "into the void", now).await);
+    let refused = gateway.refused(async |to, now| management::create_org(to, OPERATOR, "into the void", now).await);
     assert_eq!(refused, "state_unavailable");
 }
 
@@ -60,7 +60,7 @@ fn emptied_redis_is_refused_by_every_gateway_until_it_is_accepted() {
     let started = Setup::with_state(upstream.address, &state, "").keygate(&["serve"]);
     assert_eq!(started.status.code(), Some(STATE_LOST), "{started:?}");
 
-    gateways[1].perform(async |to, now| to.accept_state(OPERATOR, now).await);
+    gateways[1].perform(async |to, now| management::accept_state(to, OPERATOR, now).await);
     for gateway in &gateways {
         eventually("it serves the accepted state", || ready(gateway).starts_with("200"));
         assert_eq!(get(gateway, &key).status, 401, "the accepted state has no keys");

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
+use control::management;
 use control::management::{
     ErrorKind, GivenSecret, KeyStatus, Management, ManagementError, NewKey, NewKeyRequest, Org, PolicyUpdate, PutKey,
     Rotation, SecretSource,
@@ -52,7 +53,7 @@ impl Office {
     }
 
     fn org(&self, name: &str) -> Org {
-        self.gateway.perform(async |to, now| to.show_org(OPERATOR, name, now).await)
+        self.gateway.perform(async |to, now| management::show_org(to, OPERATOR, name, now).await)
     }
 
     /// A key that is made offline for an organization.
@@ -68,7 +69,7 @@ impl Office {
     fn try_create(&self, org: &str, id: KeyId, secret: &PlainKey) -> Result<NewKey, ManagementError> {
         self.gateway.try_perform(async |to, now| {
             let given = GivenSecret::new(id, &secret.digest().to_hex())?;
-            to.create_key(OPERATOR, org, deploy(), SecretSource::Given(given), now).await
+            management::create_key(to, OPERATOR, org, deploy(), SecretSource::Given(given), now).await
         })
     }
 
@@ -76,7 +77,7 @@ impl Office {
     fn rotate(&self, key: KeyId, overlap: Option<Duration>, secret: &PlainKey) -> Result<NewKey, ManagementError> {
         self.gateway.try_perform(async |to, now| {
             let rotation = Rotation::new(overlap).with_digest(Some(&secret.digest().to_hex()))?;
-            to.rotate_key(OPERATOR, key, rotation, now).await
+            management::rotate_key(to, OPERATOR, key, rotation, now).await
         })
     }
 
@@ -128,7 +129,7 @@ async fn put_at(
     number: usize,
 ) -> Result<PutKey, ManagementError> {
     let now = clock::now().after(Duration::from_micros(number as u64));
-    management.put_key_by_digest(OPERATOR, org, &digest.to_hex(), id, deploy(), now).await
+    management::put_key_by_digest(management, OPERATOR, org, &digest.to_hex(), id, deploy(), now).await
 }
 
 fn block_on<T>(future: impl Future<Output = T>) -> T {

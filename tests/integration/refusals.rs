@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use control::management::LimitUpdate;
+use control::management::{self, LimitUpdate};
 use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use hyper::client::conn::http2::SendRequest;
@@ -53,7 +53,7 @@ fn counted(entries: &[(&str, u64)]) -> HashMap<String, u64> {
 
 fn raise_limit(gateway: &Gateway, key: &Key) {
     let limits = LimitUpdate { requests: Some(1_000_000), per: Some(Duration::from_secs(1)), burst: Some(1_000_000) };
-    gateway.perform(async |to, now| to.update_key(OPERATOR, key.id, limit(Some(limits)), now).await);
+    gateway.perform(async |to, now| management::update_key(to, OPERATOR, key.id, limit(Some(limits)), now).await);
 }
 
 /// The journal, the activity and the metrics agree with the clients' own counts.
@@ -80,7 +80,8 @@ fn loops_of_refusals_are_counted_exactly_everywhere() {
     for (key, outcome) in [(&exhausted, "rate_limited"), (&revoked, "revoked"), (&forbidden, "forbidden")] {
         eventually("the last second is recorded", || count_of(key, outcome) == 1500);
         let org = key.org.to_string();
-        let activity = gateway.perform(async |to, now| to.key_activity(OPERATOR, &org, vec![key.id], now).await).keys;
+        let activity =
+            gateway.perform(async |to, now| management::key_activity(to, OPERATOR, &org, vec![key.id], now).await).keys;
         assert_eq!(activity[&key.id].hours.iter().map(|hour| hour.refusals).sum::<u64>(), 1500);
     }
     let records = gateway.records();
@@ -175,7 +176,7 @@ fn verdict_ends_when_the_next_token_has_come() {
     let gateway = over(&redis, &upstream);
     let key = gateway.key();
     let limits = LimitUpdate { requests: Some(20), per: Some(Duration::from_secs(1)), burst: Some(1) };
-    gateway.perform(async |to, now| to.update_key(OPERATOR, key.id, limit(Some(limits)), now).await);
+    gateway.perform(async |to, now| management::update_key(to, OPERATOR, key.id, limit(Some(limits)), now).await);
     let begun = Instant::now();
     let (codes, _) = hammer(gateway.address, "/", &key.text, 2000);
     let tokens = begun.elapsed().as_secs_f64() * 20.0;
@@ -208,7 +209,7 @@ fn change_that_admits_a_refused_key_ends_its_verdict() {
         raise_limit(changed_by, &exhausted);
         changed_by.permit(&forbidden, &["admin:all"]);
         let org = suspended.org.to_string();
-        changed_by.perform(async |to, now| to.update_org(OPERATOR, &org, suspension(false), now).await);
+        changed_by.perform(async |to, now| management::update_org(to, OPERATOR, &org, suspension(false), now).await);
         let changed = Instant::now();
         for (path, key, _) in &cases[..3] {
             if std::ptr::eq(changed_by, &one) {

@@ -155,13 +155,13 @@ impl Gateway {
     }
 
     pub fn create_org(&self, name: &str) -> Org {
-        self.perform(async |to, now| to.create_org(OPERATOR, name, now).await)
+        self.perform(async |to, now| management::create_org(to, OPERATOR, name, now).await)
     }
 
     /// Creates a user of an organization, which is given by its id or name.
     pub fn create_user(&self, org: impl Display, email: &str, permissions: &[&str]) -> User {
         let (org, permissions) = (org.to_string(), parse_permissions(permissions));
-        self.perform(async |to, now| to.create_user(OPERATOR, &org, email, permissions, now).await)
+        self.perform(async |to, now| management::create_user(to, OPERATOR, &org, email, permissions, now).await)
     }
 
     /// Creates a key of a user, who is given by id or email address.
@@ -169,7 +169,7 @@ impl Gateway {
         let (org, user) = (org.to_string(), user.to_string());
         let request = NewKeyRequest { user: &user, name, policy: PolicyUpdate::default() };
         let source = SecretSource::Generated;
-        Key::of(self.perform(async |to, now| to.create_key(OPERATOR, &org, request, source, now).await))
+        Key::of(self.perform(async |to, now| management::create_key(to, OPERATOR, &org, request, source, now).await))
     }
 
     /// Creates an organization, a user without permissions, and a key of this user.
@@ -191,7 +191,8 @@ impl Gateway {
     /// The keys of an organization, a hundred at most.
     pub fn list_keys(&self, org: &str) -> Vec<management::Key> {
         let page = PageQuery::first(PageLimit::MAX);
-        self.perform(async |to, now| to.list_keys(OPERATOR, org, &KeyQuery::default(), &page, now).await).items
+        self.perform(async |to, now| management::list_keys(to, OPERATOR, org, &KeyQuery::default(), &page, now).await)
+            .items
     }
 
     pub fn revoke(&self, key: &Key) {
@@ -199,20 +200,20 @@ impl Gateway {
     }
 
     pub fn revoke_key(&self, id: KeyId) {
-        self.perform(async |to, now| to.revoke_key(OPERATOR, id, now).await);
+        self.perform(async |to, now| management::revoke_key(to, OPERATOR, id, now).await);
     }
 
     pub fn disable(&self, key: &Key) {
-        self.perform(async |to, now| to.disable_key(OPERATOR, key.id, false, now).await);
+        self.perform(async |to, now| management::disable_key(to, OPERATOR, key.id, false, now).await);
     }
 
     pub fn set_policy(&self, key: KeyId, policy: PolicyUpdate) {
-        self.perform(async |to, now| to.update_key(OPERATOR, key, policy_change(policy), now).await);
+        self.perform(async |to, now| management::update_key(to, OPERATOR, key, policy_change(policy), now).await);
     }
 
     pub fn rotate(&self, key: &Key, overlap: Option<Duration>) -> Key {
         let rotation = Rotation::new(overlap);
-        Key::of(self.perform(async |to, now| to.rotate_key(OPERATOR, key.id, rotation, now).await))
+        Key::of(self.perform(async |to, now| management::rotate_key(to, OPERATOR, key.id, rotation, now).await))
     }
 
     pub fn permit(&self, key: &Key, permissions: &[&str]) {
@@ -221,13 +222,15 @@ impl Gateway {
 
     /// Suspends the key's organization.
     pub fn suspend(&self, key: &Key) {
-        self.perform(async |to, now| to.update_org(OPERATOR, &key.org.to_string(), suspension(true), now).await);
+        self.perform(async |to, now| {
+            management::update_org(to, OPERATOR, &key.org.to_string(), suspension(true), now).await
+        });
     }
 
     /// Limits the requests in flight of the key's organization.
     pub fn limit_org(&self, key: &Key, concurrent: u32) {
         let org = key.org.to_string();
-        self.perform(async |to, now| to.update_org(OPERATOR, &org, bound(Some(concurrent)), now).await);
+        self.perform(async |to, now| management::update_org(to, OPERATOR, &org, bound(Some(concurrent)), now).await);
     }
 
     pub fn suspend_user(&self, key: &Key) {
@@ -244,38 +247,40 @@ impl Gateway {
 
     pub fn permit_user_of(&self, org: impl Display, user: impl Display, permissions: &[&str]) -> User {
         let (org, user, permissions) = (org.to_string(), user.to_string(), parse_permissions(permissions));
-        self.perform(async |to, now| to.update_user(OPERATOR, &org, &user, permission(permissions), now).await)
+        self.perform(async |to, now| {
+            management::update_user(to, OPERATOR, &org, &user, permission(permissions), now).await
+        })
     }
 
     pub fn suspend_user_of(&self, org: impl Display, user: impl Display) -> User {
         let (org, user) = (org.to_string(), user.to_string());
-        self.perform(async |to, now| to.suspend_user(OPERATOR, &org, &user, now).await)
+        self.perform(async |to, now| management::suspend_user(to, OPERATOR, &org, &user, now).await)
     }
 
     pub fn resume_user_of(&self, org: impl Display, user: impl Display) -> User {
         let (org, user) = (org.to_string(), user.to_string());
-        self.perform(async |to, now| to.resume_user(OPERATOR, &org, &user, now).await)
+        self.perform(async |to, now| management::resume_user(to, OPERATOR, &org, &user, now).await)
     }
 
     pub fn remove_user_of(&self, org: impl Display, user: impl Display) -> User {
         let (org, user) = (org.to_string(), user.to_string());
-        self.perform(async |to, now| to.remove_user(OPERATOR, &org, &user, now).await)
+        self.perform(async |to, now| management::remove_user(to, OPERATOR, &org, &user, now).await)
     }
 
     /// The address of a new sign-in link.
     pub fn create_link(&self, org: impl Display, user: impl Display) -> Url {
         let (org, user) = (org.to_string(), user.to_string());
-        let link = self.perform(async |to, now| to.create_link(OPERATOR, &org, &user, now).await);
+        let link = self.perform(async |to, now| management::create_link(to, OPERATOR, &org, &user, now).await);
         link.url.expose().parse().unwrap()
     }
 
     pub fn end_session(&self, id: SessionId) {
-        self.perform(async |to, now| to.end_session(OPERATOR, id, now).await);
+        self.perform(async |to, now| management::end_session(to, OPERATOR, id, now).await);
     }
 
     /// Requests in flight of the key's organization.
     pub fn explain_in_flight(&self, key: &Key) -> u32 {
-        self.perform(async |to, now| to.explain_key(OPERATOR, key.id, now).await).standing.in_flight
+        self.perform(async |to, now| management::explain_key(to, OPERATOR, key.id, now).await).standing.in_flight
     }
 
     /// Changes the configuration file and reloads it.
@@ -293,7 +298,7 @@ impl Gateway {
 
     /// Number of uses of a key, as management shows it; none when the state is unavailable.
     pub fn uses(&self, key: &Key) -> Option<u64> {
-        self.try_perform(async |to, now| to.show_key(OPERATOR, key.id, now).await).ok().map(|key| key.uses)
+        self.try_perform(async |to, now| management::show_key(to, OPERATOR, key.id, now).await).ok().map(|key| key.uses)
     }
 
     /// The audit records of all requests, newest first, once all of them have ended.

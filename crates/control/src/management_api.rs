@@ -16,7 +16,7 @@ use hyper::body::Incoming;
 use uuid::Uuid;
 
 use crate::api::{Api, Mount, build, document, find, problem};
-use crate::management::{Actor, ManagementError, Program, RouteError};
+use crate::management::{self, Actor, ManagementError, Program, RouteError};
 use crate::person_limiter::{Bucket, PersonLimiter};
 use crate::request::ControlRequest;
 use domain::address_limiter::AddressLimiter;
@@ -144,7 +144,8 @@ impl ManagementApi {
         let certificate = peer.certificate.as_deref().and_then(CertificateFacts::from_der);
         let names = certificate.map(|facts| [facts.names, facts.uris].concat()).unwrap_or_default();
         let client = request.client.clone();
-        let authenticated = self.api.management().authenticate_token(presented, &names, client, request.now).await;
+        let authenticated =
+            management::authenticate_token(self.api.management(), presented, &names, client, request.now).await;
         authenticated.map_err(|refusal| match (refusal, request.client.ip) {
             (refusal @ ManagementError::TokenUnverified(_), _) | (refusal, None) => refusal,
             (refusal, Some(ip)) => match self.attempts.count(ip, request.now) {

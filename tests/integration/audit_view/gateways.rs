@@ -3,7 +3,7 @@
 use std::process::Command;
 use std::time::Instant;
 
-use control::management::{UseFilter, UsePage};
+use control::management::{self, UseFilter, UsePage};
 use domain::page::{PageLimit, PageQuery};
 use journal::audit::{Outcome, ViewScope};
 use serde_json::Value;
@@ -85,7 +85,9 @@ fn uses_at_one_gateway_are_shown_by_the_other_also_when_its_disk_is_lost() {
     assert_eq!(listed["view"]["scope"], "fleet");
     let list = |gateway: &Gateway, cursor| {
         let page = PageQuery { cursor, limit: PageLimit::of(1) };
-        gateway.perform(async |to, now| to.list_uses(OPERATOR, key.id, UseFilter::default(), &page, now).await)
+        gateway.perform(async |to, now| {
+            management::list_uses(to, OPERATOR, key.id, UseFilter::default(), &page, now).await
+        })
     };
     let UsePage { page: first, gateway, view } = list(&other, None);
     assert_eq!((gateway.as_str(), view.unwrap().scope), ("gateway-b", ViewScope::Fleet));
@@ -131,8 +133,8 @@ fn usage_counts_the_uses_of_all_gateways_by_name() {
     let gateways: Vec<&Value> = usage["view"]["gateways"].as_array().unwrap().iter().map(|it| &it["gateway"]).collect();
     assert_eq!(gateways, ["gateway-a", "gateway-b"]);
     let item = usage["items"].as_array().unwrap().iter().find(|item| item["key_id"] == key.id.to_string()).unwrap();
-    let shown = one.perform(async |to, now| to.show_key(OPERATOR, key.id, now).await);
-    let org = one.perform(async |to, now| to.show_org(OPERATOR, &key.org.to_string(), now).await);
+    let shown = one.perform(async |to, now| management::show_key(to, OPERATOR, key.id, now).await);
+    let org = one.perform(async |to, now| management::show_org(to, OPERATOR, &key.org.to_string(), now).await);
     assert_eq!(
         (&item["org"], &item["key"], &item["user"]),
         (&org.name.into(), &shown.name.into(), &shown.email.into())

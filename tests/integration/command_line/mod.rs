@@ -22,6 +22,7 @@ use std::thread;
 
 use ::control::admin;
 use ::control::api::Api;
+use control::management;
 use control::management::{Actor, Management, NewKeyRequest, PolicyUpdate, SecretSource, UnixUser};
 use domain::clock;
 use domain::clock::Micros;
@@ -139,7 +140,7 @@ audit: { low_water: 0%, path: audit }
                 let name = format!("key {number}");
                 let request = NewKeyRequest { user: "ada@example.com", name: &name, policy: PolicyUpdate::default() };
                 let source = SecretSource::Generated;
-                let created = management.create_key(&operator, org, request, source, clock::now()).await;
+                let created = management::create_key(&management, &operator, org, request, source, clock::now()).await;
                 ids.push(created.unwrap().key.id.to_string());
             }
             ids

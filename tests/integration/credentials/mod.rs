@@ -8,7 +8,7 @@ mod configuration;
 mod redaction;
 mod converted;
 
-use control::management::{KeyImport, PolicyUpdate};
+use control::management::{self, KeyImport, PolicyUpdate};
 use data_encoding::HEXLOWER;
 use sha2::{Digest as _, Sha256};
 
@@ -51,5 +51,5 @@ fn import(gateway: &Gateway, key: &Key, text: &str) {
     let (org, user, sha256) = (&key.org.to_string(), &key.user.to_string(), &HEXLOWER.encode(&Sha256::digest(text)));
     let (name, policy) = ("imported", PolicyUpdate::default());
     let import = KeyImport { org, user, sha256, id: None, name, limits: None, policy, disabled: false };
-    gateway.perform(async |to, now| to.import_key(OPERATOR, import, now).await);
+    gateway.perform(async |to, now| management::import_key(to, OPERATOR, import, now).await);
 }

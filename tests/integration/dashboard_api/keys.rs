@@ -1,6 +1,6 @@
 //! Keys: shown once, refused at once after revocation, and every change in the audit.
 
-use control::management::{NewKeyRequest, PolicyUpdate, SecretSource};
+use control::management::{self, NewKeyRequest, PolicyUpdate, SecretSource};
 use domain::identity::AuthMethod;
 use journal::audit::Outcome;
 use serde_json::{Value, json};
@@ -42,7 +42,8 @@ fn key_says_who_created_rotated_and_revoked_it() {
     // A key of the operator, for a user.
     let request = NewKeyRequest { user: "bob@example.com", name: "server", policy: PolicyUpdate::default() };
     let source = SecretSource::Generated;
-    let new = setup.gateway.perform(async |to, now| to.create_key(OPERATOR, "acme", request, source, now).await);
+    let new =
+        setup.gateway.perform(async |to, now| management::create_key(to, OPERATOR, "acme", request, source, now).await);
     let named = serde_json::to_value(&new.key).unwrap();
     assert!(named["created_by"]["name"].as_str().unwrap().starts_with("unix:"), "{named}");
     let shown = bob.get(&format!("/keys/{}", new.key.id)).json();

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use domain::clock::Micros;
 use serde_json::{Value, json};
 
 use super::fixture::{AGENT, OWN, SessionUser, Setup};
 use crate::support::gateway::OPERATOR;
 use crate::support::{Client, Response};
+use control::management;
+use domain::clock::Micros;
 
 const READ: &str = "queries:read";
 const WRITE: &str = "queries:write";
@@ -88,7 +89,7 @@ fn key_that_the_operator_disabled_is_enabled_by_no_person() {
     assert_eq!(send(&bob, "disable").json()["policy"]["disabled"]["by"], "person");
     assert_eq!(send(&bob, "enable").json()["status"], "active");
     let key_id = id.parse().unwrap();
-    setup.gateway.perform(async |to, now| to.disable_key(OPERATOR, key_id, false, now).await);
+    setup.gateway.perform(async |to, now| management::disable_key(to, OPERATOR, key_id, false, now).await);
     for user in [&ada, &bob] {
         let refused = send(user, "enable");
         assert_eq!((refused.status, refused.code().as_str()), (403, "disabled_by_operator"));

@@ -1,7 +1,7 @@
 //! Management tokens of administrators: in the API, on the pages, and at the management API, where programs present
 //! them.
 
-use control::management::{TokenSettings, User};
+use control::management::{self, TokenSettings, User};
 use domain::clock::Micros;
 use domain::identity::OrgId;
 use serde_json::{Value, json};
@@ -168,7 +168,7 @@ fn expired_tokens_do_not_count_in_the_bound_of_an_organization() {
             client_san: None,
         };
         let long_ago = Micros(Micros::wall().0 - 91 * DAY);
-        setup.gateway.perform_at(long_ago, async |to, now| to.create_token(OPERATOR, settings, now).await);
+        setup.gateway.perform_at(long_ago, async |to, now| management::create_token(to, OPERATOR, settings, now).await);
     }
     let listed = ada.get("/tokens?limit=100").json();
     let statuses: Vec<&Value> = listed["items"].as_array().unwrap().iter().map(|token| &token["status"]).collect();

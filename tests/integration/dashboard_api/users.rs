@@ -1,5 +1,6 @@
 //! Permissions: members manage their own keys, admins those of the organization; API keys and other sites nothing.
 
+use control::management;
 use serde_json::json;
 
 use super::fixture::{JSON, OWN, Setup};
@@ -176,13 +177,13 @@ fn sessions_of_a_suspended_organization_create_nothing() {
     let ada = setup.admin();
     let (_, id) = ada.key("laptop");
     let org = setup.org.to_string();
-    setup.gateway.perform(async |to, now| to.update_org(OPERATOR, &org, suspension(true), now).await);
+    setup.gateway.perform(async |to, now| management::update_org(to, OPERATOR, &org, suspension(true), now).await);
     for (path, body) in [("/keys", json!({ "name": "x" })), ("/tokens", json!({ "name": "x", "allow": ["keys:read"] }))]
     {
         let refused = ada.post(path, body);
         assert_eq!((refused.status, refused.code().as_str()), (403, "org_suspended"), "{path}");
     }
     assert_eq!(ada.send("POST", &format!("/keys/{id}/revoke"), None).json()["status"], "revoked");
-    setup.gateway.perform(async |to, now| to.update_org(OPERATOR, &org, suspension(false), now).await);
+    setup.gateway.perform(async |to, now| management::update_org(to, OPERATOR, &org, suspension(false), now).await);
     assert_eq!(ada.post("/keys", json!({ "name": "x" })).status, 201);
 }

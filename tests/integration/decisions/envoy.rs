@@ -1,5 +1,6 @@
 //! Decisions by gRPC: `ext_authz`, and streams of `ext_proc`, which are exchanges.
 
+use control::management;
 use domain::refusal::Refusal;
 use envoy_wire::ext_authz::{CheckRequest, CheckResponse, HttpResponse};
 use envoy_wire::ext_proc::{
@@ -238,7 +239,7 @@ fn revocation_resets_open_streams() {
         }
     };
     check(&|| gateway.disable(key));
-    gateway.perform(async |to, now| to.enable_key(OPERATOR, key.id, now).await);
+    gateway.perform(async |to, now| management::enable_key(to, OPERATOR, key.id, now).await);
     check(&|| gateway.suspend_user(key));
     let records = world.gateway.records();
     assert_eq!(records.iter().filter(|record| record.outcome == Outcome::Terminated).count(), 40);

@@ -1,5 +1,6 @@
 //! Tokens that are accepted, and their keys.
 
+use control::management;
 use control::oidc::{AuthorizationResponse, Prompt, Provider};
 use domain::clock;
 use domain::key::policy::KeyPolicy;
@@ -68,7 +69,7 @@ fn scope_narrows_the_permissions() {
     let beyond = exchange(&world.gateway, TARGET, &world.token(), &[("scope", "queries:write")]);
     assert_eq!(refusal(&beyond), (400, "invalid_scope".into(), "scope_exceeded".into()));
     // The organization by its id names the same rule.
-    let org = world.gateway.perform(async |to, now| to.show_org(OPERATOR, ORG, now).await);
+    let org = world.gateway.perform(async |to, now| management::show_org(to, OPERATOR, ORG, now).await);
     issued(&exchange(&world.gateway, &format!("{}/deploy", org.id), &world.token(), &[]));
 }
 

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use control::management::{FederationRule, Key, NewFederationRule};
+use control::management::{self, FederationRule, Key, NewFederationRule};
 use domain::clock;
 use serde_json::{Value, json};
 
@@ -72,7 +72,8 @@ impl World {
     /// Creates a service for which Ada is responsible.
     fn create_service(&self, name: &str, permissions: &[&str]) {
         let permissions = parse_permissions(permissions);
-        self.gateway.perform(async |to, now| to.create_service(OPERATOR, ORG, name, ADA, permissions, now).await);
+        self.gateway
+            .perform(async |to, now| management::create_service(to, OPERATOR, ORG, name, ADA, permissions, now).await);
     }
 
     fn rule(&self) -> NewFederationRule {
@@ -90,7 +91,7 @@ impl World {
     }
 
     fn create_rule(&self, rule: NewFederationRule) -> FederationRule {
-        self.gateway.perform(async |to, now| to.create_federation_rule(OPERATOR, ORG, rule, now).await)
+        self.gateway.perform(async |to, now| management::create_federation_rule(to, OPERATOR, ORG, rule, now).await)
     }
 
     /// Claims of a new token that is accepted.

@@ -1,5 +1,6 @@
 //! Tokens and requests that are refused: none leaves a key behind.
 
+use control::management;
 use serde_json::{Value, json};
 
 use super::{AUDIENCE, GRANT, JWT, ORG, TARGET, World, exchange, grant, issued, refusal, send};
@@ -122,7 +123,7 @@ fn further_audiences_of_a_rule_are_accepted_and_no_others() {
 fn removed_rule_gives_no_more_keys_and_takes_none_back() {
     let world = World::embedded();
     issued(&world.exchange(&world.token()));
-    world.gateway.perform(async |to, now| to.remove_federation_rule(OPERATOR, ORG, "deploy", now).await);
+    world.gateway.perform(async |to, now| management::remove_federation_rule(to, OPERATOR, ORG, "deploy", now).await);
     assert_eq!(refusal(&world.exchange(&world.token())).1, "invalid_target");
     assert_eq!(world.keys().len(), 1, "its keys stay until they end");
 }
@@ -157,9 +158,9 @@ fn suspended_service_or_organization_gets_no_key() {
     gateway.suspend_user_of(ORG, "ci");
     assert_eq!(refusal(&world.exchange(&world.token())), refused);
     gateway.resume_user_of(ORG, "ci");
-    gateway.perform(async |to, now| to.update_org(OPERATOR, ORG, suspension(true), now).await);
+    gateway.perform(async |to, now| management::update_org(to, OPERATOR, ORG, suspension(true), now).await);
     assert_eq!(refusal(&world.exchange(&world.token())), refused);
-    gateway.perform(async |to, now| to.update_org(OPERATOR, ORG, suspension(false), now).await);
+    gateway.perform(async |to, now| management::update_org(to, OPERATOR, ORG, suspension(false), now).await);
     issued(&world.exchange(&world.token()));
     gateway.remove_user_of(ORG, "ci");
     assert_eq!(refusal(&world.exchange(&world.token())), refused);

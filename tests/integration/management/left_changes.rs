@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use control::management;
 use control::management::Management;
 use domain::clock;
 use domain::identity::{AuthMethod, MANAGEMENT_METHOD};
@@ -85,7 +86,7 @@ async fn outcome_after_kill(fixture: &Fixture, (action, change): Case, is_commit
     let metrics = Metrics::new();
     let journal = Journal::open(settings.clone(), metrics.audit.clone()).unwrap();
     let management = Management::new(Arc::clone(&fixture.state), journal.clone(), &settings, &metrics.state);
-    management.end_left_changes_once().await;
+    management::end_left_changes_once(&management).await;
     journal.close().await;
     let record = records(left.path()).into_iter().find(|record| record.id == id).unwrap();
     record.outcome.name().to_owned()
@@ -129,7 +130,7 @@ async fn acknowledged_change_has_its_outcome_at_once() {
     let fixture = Fixture::with_ada().await;
     for _ in 0..20 {
         let key = fixture.new_key().await.key.id;
-        fixture.management.revoke_key(OPERATOR, key, clock::now()).await.unwrap();
+        management::revoke_key(&fixture.management, OPERATOR, key, clock::now()).await.unwrap();
         let left = copy_of_killed(&fixture);
         let last = &records(left.path())[..2];
         let ended: Vec<(&str, &str)> =
@@ -143,7 +144,7 @@ async fn acknowledged_change_has_its_outcome_at_once() {
 async fn change_whose_caller_is_gone_is_in_doubt() {
     let fixture = Fixture::with_ada().await;
     let key = fixture.new_key().await.key.id;
-    let mut revocation = Box::pin(fixture.management.revoke_key(OPERATOR, key, clock::now()));
+    let mut revocation = Box::pin(management::revoke_key(&fixture.management, OPERATOR, key, clock::now()));
     while !records(fixture.directory.path()).iter().any(|record| record.action == "key.revoke") {
         assert!((&mut revocation).now_or_never().is_none(), "it waits for the state");
     }

@@ -12,6 +12,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
+use control::management;
 use control::management::{
     Actor, ClientInfo, Conditions, Management, NewKey, NewKeyRequest, PolicyUpdate, SecretSource, SignedInUser,
     UnixUser,
@@ -76,15 +77,17 @@ impl Fixture {
     /// The same fixture, with the organization and Ada.
     async fn with_org(self) -> Self {
         let management = &self.management;
-        management.create_org(OPERATOR, ORG, clock::now()).await.unwrap();
+        management::create_org(management, OPERATOR, ORG, clock::now()).await.unwrap();
         let permissions = vec!["queries:read".parse().unwrap()];
-        management.create_user(OPERATOR, ORG, "Ada@Example.com", permissions, clock::now()).await.unwrap();
+        management::create_user(management, OPERATOR, ORG, "Ada@Example.com", permissions, clock::now()).await.unwrap();
         self
     }
 
     /// Creates a key for Ada.
     async fn new_key(&self) -> NewKey {
-        self.management.create_key(OPERATOR, ORG, laptop(), SecretSource::Generated, clock::now()).await.unwrap()
+        management::create_key(&self.management, OPERATOR, ORG, laptop(), SecretSource::Generated, clock::now())
+            .await
+            .unwrap()
     }
 
     /// Ada, signed in.

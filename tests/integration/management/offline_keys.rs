@@ -1,6 +1,7 @@
 //! Secrets by their digests: what signed-in people may not do, and what the audit says of it.
 
 use crate::support::updates::permission;
+use control::management;
 use control::management::{GivenSecret, Rotation, SecretSource};
 use domain::clock;
 use domain::key::{KeyId, PlainKey};
@@ -13,25 +14,31 @@ use super::{ADA, Fixture, OPERATOR, ORG, laptop};
 async fn signed_in_people_give_no_digests() {
     let fixture = Fixture::with_ada().await;
     let management = &fixture.management;
-    management
-        .update_user(OPERATOR, ORG, ADA, permission(vec!["org:admin".parse().unwrap()]), clock::now())
-        .await
-        .unwrap();
+    management::update_user(
+        management,
+        OPERATOR,
+        ORG,
+        ADA,
+        permission(vec!["org:admin".parse().unwrap()]),
+        clock::now(),
+    )
+    .await
+    .unwrap();
     let ada = fixture.ada().await;
     let now = clock::now();
-    let own = management.create_key(&ada, ORG, laptop(), SecretSource::Generated, now).await.unwrap().key;
+    let own = management::create_key(management, &ada, ORG, laptop(), SecretSource::Generated, now).await.unwrap().key;
     let tag = fixture.state.org_by_name(ORG).await.unwrap().unwrap().tag;
     let key = PlainKey::generate(KeyId::generate(tag).unwrap()).unwrap();
     let sha256 = key.digest().to_hex();
     let given = SecretSource::Given(GivenSecret::new(key.id(), &sha256).unwrap());
     let rotation = Rotation::new(None).with_digest(Some(&sha256)).unwrap();
     let codes = [
-        management.create_key(&ada, ORG, laptop(), given, now).await.unwrap_err().code(),
-        management.rotate_key(&ada, own.id, rotation, now).await.unwrap_err().code(),
-        management.put_key_by_digest(&ada, ORG, &sha256, None, laptop(), now).await.unwrap_err().code(),
+        management::create_key(management, &ada, ORG, laptop(), given, now).await.unwrap_err().code(),
+        management::rotate_key(management, &ada, own.id, rotation, now).await.unwrap_err().code(),
+        management::put_key_by_digest(management, &ada, ORG, &sha256, None, laptop(), now).await.unwrap_err().code(),
     ];
     assert_eq!(codes, ["not_allowed"; 3]);
-    management.create_key(OPERATOR, ORG, laptop(), given, now).await.unwrap();
+    management::create_key(management, OPERATOR, ORG, laptop(), given, now).await.unwrap();
     assert_eq!(fixture.refusal(key.expose().expose(), now).await, None);
 }
 
@@ -44,7 +51,7 @@ async fn creation_by_a_digest_is_recorded_as_one_and_a_put_that_finds_its_key_is
     let sha256 = key.digest().to_hex();
     for _ in 0..3 {
         let now = clock::now();
-        management.put_key_by_digest(OPERATOR, ORG, &sha256, Some(key.id()), laptop(), now).await.unwrap();
+        management::put_key_by_digest(management, OPERATOR, ORG, &sha256, Some(key.id()), laptop(), now).await.unwrap();
     }
     let records = fixture.records().await;
     let created: Vec<_> = records.iter().filter(|record| record.action == "key.create").collect();

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use control::management::{NewToken, TokenSettings};
+use control::management::{self, NewToken, TokenSettings};
 use domain::management_token::TokenScope;
 use serde_json::{Value, json};
 
@@ -73,7 +73,7 @@ impl Setup {
 
     pub fn program_with(&self, settings: &TokenSettings) -> Program {
         let NewToken { secret, token } =
-            self.gateway.perform(async |to, now| to.create_token(OPERATOR, settings.clone(), now).await);
+            self.gateway.perform(async |to, now| management::create_token(to, OPERATOR, settings.clone(), now).await);
         let document = Arc::clone(&self.document);
         Program { address: self.api(), id: token.id.to_string(), secret: secret.expose().to_owned(), document }
     }
@@ -81,7 +81,7 @@ impl Setup {
     /// Revokes the token of a program.
     pub fn revoke(&self, program: &Program) {
         let id = program.id.parse().unwrap();
-        self.gateway.perform(async |to, now| to.revoke_token(OPERATOR, id, false, now).await);
+        self.gateway.perform(async |to, now| management::revoke_token(to, OPERATOR, id, false, now).await);
     }
 
     /// A program that may do everything.

@@ -1,6 +1,6 @@
 //! Management tokens: what they are accepted for, and until when.
 
-use control::management::TokenSettings;
+use control::management::{self, TokenSettings};
 use domain::clock;
 use domain::management_token::TokenScope;
 use serde_json::json;
@@ -41,7 +41,7 @@ fn tokens_survive_a_restart_and_expire() {
         TokenSettings { expires: Some(clock::Micros(1)), ..settings(None, &TokenScope::ALL) },
         settings(None, &[]),
     ] {
-        let refused = setup.gateway.refused(async |to, now| to.create_token(OPERATOR, invalid, now).await);
+        let refused = setup.gateway.refused(async |to, now| management::create_token(to, OPERATOR, invalid, now).await);
         assert_eq!(refused, "invalid_token_settings");
     }
 }

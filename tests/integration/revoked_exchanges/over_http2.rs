@@ -1,5 +1,8 @@
 //! HTTP/2: the stream of a revoked key is reset, and other streams of its connection go on.
 
+use std::convert::Infallible;
+use std::sync::Arc;
+
 use bytes::Bytes;
 use futures_util::{StreamExt as _, stream};
 use h2::Reason;
@@ -8,10 +11,7 @@ use http_body_util::combinators::UnsyncBoxBody;
 use http_body_util::{BodyExt as _, StreamBody};
 use hyper::body::{Frame, Incoming};
 use hyper::client::conn::http2::SendRequest;
-use journal::audit::Outcome;
 use rustls::pki_types::ServerName;
-use std::convert::Infallible;
-use std::sync::Arc;
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
@@ -21,6 +21,8 @@ use crate::grpc::Server;
 use crate::support::gateway::{Key, OPERATOR};
 use crate::support::{Gateway, eventually, over_http2, over_http2_on};
 use crate::tls::authority::Authority;
+use control::management;
+use journal::audit::Outcome;
 
 type Body = UnsyncBoxBody<Bytes, Infallible>;
 
@@ -42,7 +44,7 @@ fn request(gateway: &Gateway, path: &str, key: &str, body: Body) -> Request<Body
 /// Revokes a key on a thread of its own: management has a runtime of its own, too.
 fn revoke(gateway: &Gateway, key: &Key) {
     let (operator, id) = (gateway.operator(), key.id);
-    let revoke = move || operator.perform(async |to, now| to.revoke_key(OPERATOR, id, now).await);
+    let revoke = move || operator.perform(async |to, now| management::revoke_key(to, OPERATOR, id, now).await);
     std::thread::spawn(revoke).join().unwrap();
 }
 

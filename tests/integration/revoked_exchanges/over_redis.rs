@@ -2,8 +2,6 @@
 
 use std::time::{Duration, Instant};
 
-use journal::audit::Outcome;
-
 use super::reasons::{open_tunnel_with, session_of};
 use super::upstream::Endless;
 use super::{End, LIMIT, ROUTES, assert_open, end_of, open_tunnel, try_open_tunnel};
@@ -11,6 +9,8 @@ use crate::sign_in::fixture::{self, PERSON, member, sessions};
 use crate::support::gateway::{Key, OPERATOR};
 use crate::support::redis::{Proxy, Redis};
 use crate::support::{Client, Gateway, eventually, lenient, until};
+use control::management;
+use journal::audit::Outcome;
 
 /// Name of the record of the revocation log.
 const LOG: &str = "keygate:{revocations}";
@@ -95,7 +95,7 @@ fn session_that_ended_at_one_gateway_ends_its_exchanges_at_all_within_a_second()
     assert_eq!(end_of(of_first), End::Reset);
     assert_in_time(acknowledged);
     [&mut of_second, &mut of_third].into_iter().for_each(assert_open);
-    one.perform(async |to, now| to.end_sessions(OPERATOR, "acme", PERSON, now).await);
+    one.perform(async |to, now| management::end_sessions(to, OPERATOR, "acme", PERSON, now).await);
     let acknowledged = Instant::now();
     assert_eq!([end_of(of_second), end_of(of_third)], [End::Reset; 2]);
     assert_in_time(acknowledged);
@@ -203,7 +203,7 @@ fn reader_reads_on_when_redis_is_back() {
     });
     // A gateway may be ready still because it has not noticed that Redis was away.
     eventually("the revocation is acknowledged", || {
-        one.try_perform(async |to, now| to.revoke_key(OPERATOR, key.id, now).await).is_ok()
+        one.try_perform(async |to, now| management::revoke_key(to, OPERATOR, key.id, now).await).is_ok()
     });
     assert_eq!(end_of(tunnel), End::Reset);
     assert_open(&mut kept);

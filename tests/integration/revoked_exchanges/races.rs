@@ -3,7 +3,7 @@
 use std::net::{SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
-use control::management::Rotation;
+use control::management::{self, Rotation};
 
 use super::upstream::Endless;
 use super::{End, LIMIT, ROUTES, end_of, try_open_tunnel};
@@ -51,10 +51,10 @@ fn race(nodes: &[Node], key: &Key, seed: u64) -> Race {
         let (_, operator) = &nodes[usize::try_from(seed).unwrap() % nodes.len()];
         let (org, user) = (key.org.to_string(), key.user.to_string());
         operator.perform(async |to, now| match seed % 6 {
-            SUSPENSION => to.suspend_user(OPERATOR, &org, &user, now).await.map(drop),
-            DISABLING => to.disable_key(OPERATOR, key.id, false, now).await.map(drop),
-            3 => to.rotate_key(OPERATOR, key.id, Rotation::new(None), now).await.map(drop),
-            _ => to.revoke_key(OPERATOR, key.id, now).await.map(drop),
+            SUSPENSION => management::suspend_user(to, OPERATOR, &org, &user, now).await.map(drop),
+            DISABLING => management::disable_key(to, OPERATOR, key.id, false, now).await.map(drop),
+            3 => management::rotate_key(to, OPERATOR, key.id, Rotation::new(None), now).await.map(drop),
+            _ => management::revoke_key(to, OPERATOR, key.id, now).await.map(drop),
         });
         let acknowledged = Instant::now();
         Race { acknowledged, tunnels: openers.into_iter().filter_map(|opener| opener.join().unwrap()).collect() }

@@ -4,7 +4,7 @@ use std::io::Write as _;
 use std::net::TcpStream;
 use std::time::Duration;
 
-use control::management::PolicyUpdate;
+use control::management::{self, PolicyUpdate};
 use domain::clock;
 use journal::audit::Outcome;
 
@@ -93,7 +93,7 @@ fn disabled_key_ends_its_exchanges_and_expiry_ends_them_in_time() {
     assert_open(&mut sibling);
     assert_eq!(terminated(&gateway, "key"), 1.0);
 
-    gateway.perform(async |to, now| to.enable_key(OPERATOR, key.id, now).await);
+    gateway.perform(async |to, now| management::enable_key(to, OPERATOR, key.id, now).await);
     let expire = |after: Duration| {
         let policy = PolicyUpdate { expires: Some(Some(clock::now().after(after))), ..PolicyUpdate::default() };
         gateway.set_policy(key.id, policy);
@@ -138,7 +138,7 @@ fn end_of_a_session_ends_its_exchanges() {
     let [of_first, mut of_second] = tunnels;
     assert_eq!(end_of(of_first), End::Reset);
     assert_open(&mut of_second);
-    gateway.perform(async |to, now| to.end_sessions(OPERATOR, "acme", PERSON, now).await);
+    gateway.perform(async |to, now| management::end_sessions(to, OPERATOR, "acme", PERSON, now).await);
     assert_eq!(end_of(of_second), End::Reset);
     assert_eq!(terminated(&gateway, "session"), 2.0);
     eventually("all slots are free", || gateway.metric("keygate_in_flight") == 0.0);

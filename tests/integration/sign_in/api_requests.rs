@@ -3,8 +3,6 @@
 use std::io::Write as _;
 use std::sync::{Arc, Condvar, Mutex};
 
-use domain::refusal::Refusal;
-use journal::audit::Outcome;
 use serde_json::json;
 
 use super::ORIGIN;
@@ -15,6 +13,9 @@ use crate::support::gateway::OPERATOR;
 use crate::support::updates::suspension;
 use crate::support::{Client, Gateway, Upstream, eventually, head};
 use crate::usage::assert_matches_document;
+use control::management;
+use domain::refusal::Refusal;
+use journal::audit::Outcome;
 
 /// A gateway with these further blocks of configuration, and one user.
 fn setup(upstream: &Upstream, provider: &Hostile, blocks: &str) -> (Gateway, Member) {
@@ -195,7 +196,7 @@ fn permissions_of_a_session_are_read_for_each_request() {
     gateway.permit_user_of("acme", person.user, &["queries:read", "queries:write"]);
     assert_eq!(visitor.fetch("GET", "/read").status, 200);
     assert_eq!(upstream.last().header("x-permissions"), Some("queries:read,queries:write"));
-    gateway.perform(async |to, now| to.update_org(OPERATOR, "acme", suspension(true), now).await);
+    gateway.perform(async |to, now| management::update_org(to, OPERATOR, "acme", suspension(true), now).await);
     assert_eq!(visitor.fetch("GET", "/read").code(), "insufficient_scope");
     let outcomes: Vec<_> = gateway.records().iter().rev().map(|record| record.outcome).collect();
     assert_eq!(

@@ -1,6 +1,6 @@
 //! Gateways with identity providers and users, and checks of sessions, records and responses.
 
-use control::management::{Session, User};
+use control::management::{self, Session, User};
 use domain::identity::{OrgId, UserId};
 use domain::page::{PageLimit, PageQuery};
 use journal::audit::{Filter, Outcome, Reader, Record, RecordKind};
@@ -92,13 +92,13 @@ pub fn link_of(gateway: &Gateway, member: Member) -> String {
 /// The users of an organization.
 pub fn users(gateway: &Gateway, org: OrgId) -> Vec<User> {
     let (org, page) = (org.to_string(), PageQuery::first(PageLimit::MAX));
-    gateway.perform(async |to, now| to.list_users(OPERATOR, &org, &page, now).await).items
+    gateway.perform(async |to, now| management::list_users(to, OPERATOR, &org, &page, now).await).items
 }
 
 /// All sessions.
 pub fn sessions(gateway: &Gateway) -> Vec<Session> {
     let page = PageQuery::first(PageLimit::MAX);
-    gateway.perform(async |to, now| to.list_sessions(OPERATOR, None, false, &page, now).await).items
+    gateway.perform(async |to, now| management::list_sessions(to, OPERATOR, None, false, &page, now).await).items
 }
 
 /// The audit records of changes, oldest first. Waits until all have an outcome.

@@ -4,6 +4,7 @@ use super::fixture::{self, PERSON, is_signed_in, link_of, member};
 use super::gateway_browser::GatewayBrowser;
 use crate::support::gateway::OPERATOR;
 use crate::support::{Gateway, SmallDisk, Upstream, eventually};
+use control::management;
 
 #[test]
 fn user_signs_out_with_no_byte_free() {
@@ -23,7 +24,7 @@ fn user_signs_out_with_no_byte_free() {
     disk.fill();
     assert_eq!(browser.submit("/settings/sign-out", &[]).status, 303);
     assert!(!is_signed_in(&mut browser) && is_signed_in(&mut other));
-    gateway.perform(async |to, now| to.end_sessions(OPERATOR, "acme", PERSON, now).await);
+    gateway.perform(async |to, now| management::end_sessions(to, OPERATOR, "acme", PERSON, now).await);
     assert!(!is_signed_in(&mut other));
     // The space that is kept also lets operators sign in, in order to revoke what they must.
     let mut operator = sign_in(&gateway);

@@ -2,13 +2,13 @@
 
 use std::time::Duration;
 
-use domain::clock;
-
 use super::fixture::{self, Member, PERSON, changes, given, hostile, is_admitted, is_signed_in, link_of, member};
 use super::gateway_browser::{AGENT, GatewayBrowser, SESSION, path_here, text};
 use crate::oidc::hostile::Hostile;
 use crate::support::gateway::OPERATOR;
 use crate::support::{Gateway, Upstream};
+use control::management;
+use domain::clock;
 
 fn setup(upstream: &Upstream) -> (Gateway, Member) {
     let gateway = fixture::gateway(upstream, &[]);
@@ -78,8 +78,8 @@ fn link_is_valid_for_five_minutes() {
     let (gateway, _) = setup(&upstream);
     let ago = |seconds| clock::now().before(Duration::from_secs(seconds));
     for (seconds, status) in [(290, 303), (301, 403)] {
-        let link =
-            gateway.perform_at(ago(seconds), async |to, now| to.create_link(OPERATOR, "acme", PERSON, now).await);
+        let link = gateway
+            .perform_at(ago(seconds), async |to, now| management::create_link(to, OPERATOR, "acme", PERSON, now).await);
         let link = path_here(&link.url.expose().parse().unwrap());
         assert_eq!(GatewayBrowser::new(&gateway).submit(&link, &[]).status, status, "after {seconds} s");
     }
@@ -124,7 +124,7 @@ fn links_when_disabled_are_neither_created_nor_accepted() {
     let mut visitor = GatewayBrowser::new(&gateway);
     fixture::assert_refused(&visitor.arrive(&link), 409);
     fixture::assert_refused(&visitor.submit(&link, &[]), 409);
-    let refused = gateway.refused(async |to, now| to.create_link(OPERATOR, "acme", PERSON, now).await);
+    let refused = gateway.refused(async |to, now| management::create_link(to, OPERATOR, "acme", PERSON, now).await);
     assert_eq!(refused, "no_links");
     assert!(!text(&visitor.open("/settings/sign-in")).contains("sign-in link"));
     assert_eq!(visitor.sign_in("corp").status, 303);

@@ -1,6 +1,6 @@
 //! Accounts of services on the dashboard: admins see them and make their keys, and nothing signs one in.
 
-use control::management::User;
+use control::management::{self, User};
 use serde_json::json;
 
 use super::fixture::{self, Member, PERSON, assert_refused, hostile, member, sessions, signed_in};
@@ -17,7 +17,7 @@ const BOB: &str = "bob@example.com";
 fn add_service(gateway: &Gateway, responsible: &str) -> User {
     let permissions = parse_permissions(&["org:admin"]);
     gateway.perform(async |to, now| {
-        to.create_service(OPERATOR, "acme", "Nightly Report", responsible, permissions, now).await
+        management::create_service(to, OPERATOR, "acme", "Nightly Report", responsible, permissions, now).await
     })
 }
 
@@ -83,7 +83,9 @@ fn admin_creates_keys_of_a_service_and_sees_that_its_person_has_left() {
         assert_eq!(status(), 200, "the service goes on");
     }
     let ada = ada.to_string();
-    gateway.perform(async |to, now| to.update_user(OPERATOR, "acme", SERVICE, responsibility(&ada), now).await);
+    gateway.perform(async |to, now| {
+        management::update_user(to, OPERATOR, "acme", SERVICE, responsibility(&ada), now).await
+    });
     let after = row(&mut admin);
     assert!(!after.contains("Removed") && after.contains("person<wbr>@example.com"), "{after}");
 }
@@ -112,7 +114,7 @@ fn service_never_signs_in() {
     member(&gateway, "acme", PERSON, &[]);
     let service = add_service(&gateway, PERSON);
     for user in [SERVICE.to_owned(), service.id.to_string()] {
-        let refused = gateway.refused(async |to, now| to.create_link(OPERATOR, "acme", &user, now).await);
+        let refused = gateway.refused(async |to, now| management::create_link(to, OPERATOR, "acme", &user, now).await);
         assert_eq!(refused, "not_a_person");
     }
     // A provider that vouches for any name vouches for no service.

@@ -13,6 +13,7 @@ use hyper::body::Incoming;
 use tokio::sync::{mpsc, oneshot};
 
 use super::response::{self, AdminResponse};
+use crate::management;
 use crate::management::{Actor, Management, STATE_MEDIA_TYPE, run_beside};
 use domain::clock;
 use state::StateRecord;
@@ -28,7 +29,7 @@ pub(super) async fn export(management: Arc<Management>, actor: Actor) -> AdminRe
     let (sender, parts) = mpsc::channel(PARTS_AHEAD);
     let (begun, started) = oneshot::channel();
     run_beside(async move || {
-        let mut export = match management.export_state(&actor, clock::now()).await {
+        let mut export = match management::export_state(&management, &actor, clock::now()).await {
             Ok(export) => export,
             Err(error) => return drop(begun.send(Err(error))),
         };
@@ -67,7 +68,7 @@ pub(super) async fn import(body: Incoming, management: Arc<Management>, actor: A
         Ok(records) => records,
         Err(detail) => return invalid(detail),
     };
-    let import = async move || management.import_state(&actor, &records, clock::now()).await;
+    let import = async move || management::import_state(&management, &actor, &records, clock::now()).await;
     match run_beside(import).await {
         Ok(Ok(report)) => response::json(StatusCode::OK, &report),
         Ok(Err(error)) => response::failed(&error),

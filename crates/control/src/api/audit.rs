@@ -6,6 +6,7 @@ use std::str::FromStr;
 use super::call::Call;
 use super::{Answer, input};
 use crate::json_input::use_filter;
+use crate::management;
 use crate::management::{ManagementError, UsageRequest, UsageScope, UseFilter};
 use crate::request::ControlRequest;
 use domain::clock::Micros;
@@ -13,29 +14,35 @@ use journal::audit::{BillingPeriod, Filter, RecordKind, UsageBy};
 
 pub(super) async fn show_usage(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let management = call.management();
-    let request = usage(call.request, management.has_fleet())?;
-    Ok(Answer::new(&management.show_usage(call.actor, request, call.now()).await?))
+    let request = usage(call.request, management::has_fleet(management))?;
+    Ok(Answer::new(&management::show_usage(management, call.actor, request, call.now()).await?))
 }
 
 pub(super) async fn list_records(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let filter = records(call.request)?;
     let org = call.request.parameter("org");
-    Ok(Answer::new(&call.management().list_records(call.actor, org, filter, &call.page()?, call.now()).await?))
+    Ok(Answer::new(
+        &management::list_records(call.management(), call.actor, org, filter, &call.page()?, call.now()).await?,
+    ))
 }
 
 pub(super) async fn list_uses(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let key = call.key()?;
     let filter = use_filter(call.request)?;
-    Ok(Answer::new(&call.management().list_uses(call.actor, key, filter, &call.page()?, call.now()).await?))
+    Ok(Answer::new(
+        &management::list_uses(call.management(), call.actor, key, filter, &call.page()?, call.now()).await?,
+    ))
 }
 
 pub(super) async fn list_changes(call: &Call<'_>) -> Result<Answer, ManagementError> {
-    Ok(Answer::new(&call.management().list_changes(call.actor, &call.org()?, &call.page()?, call.now()).await?))
+    Ok(Answer::new(
+        &management::list_changes(call.management(), call.actor, &call.org()?, &call.page()?, call.now()).await?,
+    ))
 }
 
 pub(super) async fn show_activity(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let keys = input::key_list(call.request)?;
-    Ok(Answer::new(&call.management().key_activity(call.actor, &call.org()?, keys, call.now()).await?))
+    Ok(Answer::new(&management::key_activity(call.management(), call.actor, &call.org()?, keys, call.now()).await?))
 }
 
 /// The usage that a query asks for, at a gateway that reads the records of all gateways or not.

@@ -15,6 +15,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::call::{Call, Operation, Subject};
 use super::{Answer, Api};
+use crate::management;
 use crate::management::{Actor, Conditions, IdempotentCall, ManagementError};
 use crate::request::ControlRequest;
 use state::{ETag, IdempotencyPlace, IdempotencyRecord};
@@ -110,7 +111,7 @@ impl Api {
         let Some(once) = &call.actor.conditions().call else { return operation(call).await };
         let _begun = self.in_progress.begin(once.id).ok_or(ManagementError::InProgress)?;
         let made = match self.place(call).await? {
-            Some(place) => self.management.idempotency_record(place, once, call.now()).await?,
+            Some(place) => management::idempotency_record(&self.management, place, once, call.now()).await?,
             None => None,
         };
         if let Some(record) = made {
@@ -127,7 +128,7 @@ impl Api {
     async fn place(&self, call: &Call<'_>) -> Result<Option<IdempotencyPlace>, ManagementError> {
         match call.subject {
             Subject::Installation => Ok(Some(IdempotencyPlace::Installation)),
-            Subject::Org => self.management.idempotency_place(&call.org()?).await,
+            Subject::Org => management::idempotency_place(&self.management, &call.org()?).await,
             Subject::Key => Ok(Some(IdempotencyPlace::Org(call.key()?.tag()))),
             Subject::Tokens => Ok(Some(IdempotencyPlace::Tokens)),
             Subject::None => Err(ManagementError::IdempotencyKey),
@@ -144,6 +145,6 @@ impl Api {
         if record.body != once.body {
             return Err(ManagementError::KeyReused);
         }
-        Ok(Answer::replayed(self.management.replay(call.actor, record, call.now()).await?, call.secret))
+        Ok(Answer::replayed(management::replay(&self.management, call.actor, record, call.now()).await?, call.secret))
     }
 }

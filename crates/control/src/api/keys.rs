@@ -9,6 +9,7 @@ use serde_json::json;
 use super::call::Call;
 use super::{Answer, csv, input};
 use crate::json_input::{self, WholeSeconds};
+use crate::management;
 use crate::management::{
     Key, KeyImport, LimitUpdate, ManagementError, NewKey, NewKeyRequest, PolicyUpdate, Rotation, SecretSource,
 };
@@ -74,13 +75,15 @@ struct DisableBody {
 
 pub(super) async fn list(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let query = input::key_query(call.request)?;
-    Ok(Answer::new(&call.management().list_keys(call.actor, &call.org()?, &query, &call.page()?, call.now()).await?))
+    Ok(Answer::new(
+        &management::list_keys(call.management(), call.actor, &call.org()?, &query, &call.page()?, call.now()).await?,
+    ))
 }
 
 /// All keys of the list as one file.
 pub(super) async fn list_as_csv(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let (org, query) = (call.org()?, input::key_query(call.request)?);
-    let keys = call.management().list_all_keys(call.actor, &org, &query, call.now()).await?;
+    let keys = management::list_all_keys(call.management(), call.actor, &org, &query, call.now()).await?;
     Ok(Answer::other(csv::MEDIA_TYPE, csv::render_keys(&keys)).saved_as(&format!("keys-{org}.csv")))
 }
 
@@ -89,7 +92,7 @@ pub(super) async fn create(call: &Call<'_>) -> Result<Answer, ManagementError> {
     require_generated(call, id.is_some() || sha256.is_some())?;
     let request = NewKeyRequest { user: &owner(call, user)?, name: &name, policy };
     let source = SecretSource::from_operands(id, sha256.as_deref())?;
-    let new = call.management().create_key(call.actor, &call.org()?, request, source, call.now()).await?;
+    let new = management::create_key(call.management(), call.actor, &call.org()?, request, source, call.now()).await?;
     Ok(with_secret(&new).created(format!("keys/{}", new.key.id)))
 }
 
@@ -101,7 +104,8 @@ pub(super) async fn put(call: &Call<'_>) -> Result<Answer, ManagementError> {
     }
     let request = NewKeyRequest { user: &owner(call, user)?, name: &name, policy };
     let (org, sha256) = (call.org()?, call.member()?);
-    let put = call.management().put_key_by_digest(call.actor, &org, &sha256, id, request, call.now()).await?;
+    let put =
+        management::put_key_by_digest(call.management(), call.actor, &org, &sha256, id, request, call.now()).await?;
     if put.created {
         return Ok(Answer::new(&put).with_tag(put.key.etag).created(format!("keys/{}", put.key.id)));
     }
@@ -113,24 +117,24 @@ pub(super) async fn import(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let KeyImportBody { user, sha256, id, name, limits, policy, disabled } = json_input::body(call.request)?;
     let org = &*call.org()?;
     let import = KeyImport { org, user: &user, sha256: &sha256, id, name: &name, limits, policy, disabled };
-    let key = call.management().import_key(call.actor, import, call.now()).await?;
+    let key = management::import_key(call.management(), call.actor, import, call.now()).await?;
     Ok(answer(&key).created(format!("keys/{}", key.id)))
 }
 
 pub(super) async fn find(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let digests = input::digests(call.request)?;
-    let found = call.management().find_keys_by_digest(call.actor, &digests, call.now()).await?;
+    let found = management::find_keys_by_digest(call.management(), call.actor, &digests, call.now()).await?;
     Ok(Answer::new(&json!({ "found": found })))
 }
 
 pub(super) async fn show(call: &Call<'_>) -> Result<Answer, ManagementError> {
-    Ok(answer(&call.management().show_key(call.actor, call.key()?, call.now()).await?))
+    Ok(answer(&management::show_key(call.management(), call.actor, call.key()?, call.now()).await?))
 }
 
 pub(super) async fn update(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let key = call.key()?;
     let update = json_input::body(call.request)?;
-    Ok(answer(&call.management().update_key(call.actor, key, update, call.now()).await?))
+    Ok(answer(&management::update_key(call.management(), call.actor, key, update, call.now()).await?))
 }
 
 pub(super) async fn rotate(call: &Call<'_>) -> Result<Answer, ManagementError> {
@@ -140,11 +144,11 @@ pub(super) async fn rotate(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let overlap = overlap_seconds.map(|seconds| Duration::from_secs(seconds.0));
     let rotation = Rotation::new(overlap).with_digest(sha256.as_deref())?;
     let rotation = expected_rotated.map_or(rotation, |rotated| rotation.after(rotated));
-    Ok(with_secret(&call.management().rotate_key(call.actor, key, rotation, call.now()).await?))
+    Ok(with_secret(&management::rotate_key(call.management(), call.actor, key, rotation, call.now()).await?))
 }
 
 pub(super) async fn revoke(call: &Call<'_>) -> Result<Answer, ManagementError> {
-    Ok(answer(&call.management().revoke_key(call.actor, call.key()?, call.now()).await?))
+    Ok(answer(&management::revoke_key(call.management(), call.actor, call.key()?, call.now()).await?))
 }
 
 pub(super) async fn disable(call: &Call<'_>) -> Result<Answer, ManagementError> {
@@ -154,15 +158,15 @@ pub(super) async fn disable(call: &Call<'_>) -> Result<Answer, ManagementError> 
     if leaked && call.actor.signed_in().is_some_and(|user| !user.is_admin()) {
         return Err(ManagementError::NotAllowed);
     }
-    Ok(answer(&call.management().disable_key(call.actor, key, leaked, call.now()).await?))
+    Ok(answer(&management::disable_key(call.management(), call.actor, key, leaked, call.now()).await?))
 }
 
 pub(super) async fn enable(call: &Call<'_>) -> Result<Answer, ManagementError> {
-    Ok(answer(&call.management().enable_key(call.actor, call.key()?, call.now()).await?))
+    Ok(answer(&management::enable_key(call.management(), call.actor, call.key()?, call.now()).await?))
 }
 
 pub(super) async fn explain(call: &Call<'_>) -> Result<Answer, ManagementError> {
-    Ok(Answer::new(&call.management().explain_key(call.actor, call.key()?, call.now()).await?))
+    Ok(Answer::new(&management::explain_key(call.management(), call.actor, call.key()?, call.now()).await?))
 }
 
 /// Refuses a secret that a person has made elsewhere, before it is read.

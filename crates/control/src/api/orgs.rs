@@ -5,6 +5,7 @@ use serde::Deserialize;
 use super::Answer;
 use super::call::Call;
 use crate::json_input;
+use crate::management;
 use crate::management::{ManagementError, Org};
 
 /// Body of a creation.
@@ -15,42 +16,49 @@ struct NewOrg {
 }
 
 pub(super) async fn list(call: &Call<'_>) -> Result<Answer, ManagementError> {
-    Ok(Answer::new(&call.management().list_orgs(call.actor, &call.page()?, call.now()).await?))
+    Ok(Answer::new(&management::list_orgs(call.management(), call.actor, &call.page()?, call.now()).await?))
 }
 
 pub(super) async fn create(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let NewOrg { name } = json_input::body(call.request)?;
-    let org = call.management().create_org(call.actor, &name, call.now()).await?;
+    let org = management::create_org(call.management(), call.actor, &name, call.now()).await?;
     Ok(answer(&org).created(format!("orgs/{}", org.id)))
 }
 
 pub(super) async fn show(call: &Call<'_>) -> Result<Answer, ManagementError> {
-    Ok(answer(&call.management().show_org(call.actor, &call.org()?, call.now()).await?))
+    Ok(answer(&management::show_org(call.management(), call.actor, &call.org()?, call.now()).await?))
 }
 
 pub(super) async fn update(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let update = json_input::body(call.request)?;
-    Ok(answer(&call.management().update_org(call.actor, &call.org()?, update, call.now()).await?))
+    Ok(answer(&management::update_org(call.management(), call.actor, &call.org()?, update, call.now()).await?))
 }
 
 pub(super) async fn list_rules(call: &Call<'_>) -> Result<Answer, ManagementError> {
-    let rules = call.management().list_federation_rules(call.actor, &call.org()?, &call.page()?, call.now()).await?;
+    let rules =
+        management::list_federation_rules(call.management(), call.actor, &call.org()?, &call.page()?, call.now())
+            .await?;
     Ok(Answer::new(&rules))
 }
 
 pub(super) async fn create_rule(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let rule = json_input::body(call.request)?;
-    let rule = call.management().create_federation_rule(call.actor, &call.org()?, rule, call.now()).await?;
+    let rule =
+        management::create_federation_rule(call.management(), call.actor, &call.org()?, rule, call.now()).await?;
     Ok(Answer::new(&rule).created(format!("orgs/{}/federation-rules/{}", rule.org, rule.name)))
 }
 
 pub(super) async fn show_rule(call: &Call<'_>) -> Result<Answer, ManagementError> {
-    let rule = call.management().show_federation_rule(call.actor, &call.org()?, &call.member()?, call.now()).await?;
+    let rule =
+        management::show_federation_rule(call.management(), call.actor, &call.org()?, &call.member()?, call.now())
+            .await?;
     Ok(Answer::new(&rule))
 }
 
 pub(super) async fn remove_rule(call: &Call<'_>) -> Result<Answer, ManagementError> {
-    let rule = call.management().remove_federation_rule(call.actor, &call.org()?, &call.member()?, call.now()).await?;
+    let rule =
+        management::remove_federation_rule(call.management(), call.actor, &call.org()?, &call.member()?, call.now())
+            .await?;
     Ok(Answer::new(&rule))
 }
 

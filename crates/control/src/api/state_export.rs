@@ -9,6 +9,7 @@ use tokio::sync::Semaphore;
 
 use super::Answer;
 use super::call::Call;
+use crate::management;
 use crate::management::{Actor, Management, ManagementError, STATE_MEDIA_TYPE, run_beside};
 use domain::clock::Micros;
 
@@ -42,11 +43,11 @@ pub(super) async fn export(call: &Call<'_>) -> Result<Answer, ManagementError> {
 
 /// Accepts the state as it is, in place of the one that gateways remember.
 pub(super) async fn accept(call: &Call<'_>) -> Result<Answer, ManagementError> {
-    Ok(Answer::new(&call.management().accept_state(call.actor, call.now()).await?))
+    Ok(Answer::new(&management::accept_state(call.management(), call.actor, call.now()).await?))
 }
 
 async fn read(management: &Management, actor: &Actor, now: Micros) -> Result<Vec<u8>, ManagementError> {
-    let mut export = management.export_state(actor, now).await?;
+    let mut export = management::export_state(management, actor, now).await?;
     let mut lines = Vec::new();
     while let Some(part) = export.next_lines().await? {
         append(&mut lines, &part, MAX_BYTES)?;

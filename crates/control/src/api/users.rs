@@ -5,6 +5,7 @@ use serde::Deserialize;
 use super::Answer;
 use super::call::Call;
 use crate::json_input;
+use crate::management;
 use crate::management::{ManagementError, User, UserKind};
 use domain::identity::Permission;
 
@@ -23,7 +24,9 @@ struct NewUser {
 }
 
 pub(super) async fn list(call: &Call<'_>) -> Result<Answer, ManagementError> {
-    Ok(Answer::new(&call.management().list_users(call.actor, &call.org()?, &call.page()?, call.now()).await?))
+    Ok(Answer::new(
+        &management::list_users(call.management(), call.actor, &call.org()?, &call.page()?, call.now()).await?,
+    ))
 }
 
 pub(super) async fn create(call: &Call<'_>) -> Result<Answer, ManagementError> {
@@ -31,9 +34,9 @@ pub(super) async fn create(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let (management, actor, org, now) = (call.management(), call.actor, &call.org()?, call.now());
     let invalid = |what: &str| Err(ManagementError::InvalidBody(what.to_owned()));
     let user = match (kind, responsible) {
-        (UserKind::Person, None) => management.create_user(actor, org, &email, permissions, now).await?,
+        (UserKind::Person, None) => management::create_user(management, actor, org, &email, permissions, now).await?,
         (UserKind::Service, Some(person)) => {
-            management.create_service(actor, org, &email, &person, permissions, now).await?
+            management::create_service(management, actor, org, &email, &person, permissions, now).await?
         }
         (UserKind::Person, Some(_)) => return invalid("only a service has a responsible person"),
         (UserKind::Service, None) => return invalid("a service needs a responsible person"),
@@ -42,17 +45,19 @@ pub(super) async fn create(call: &Call<'_>) -> Result<Answer, ManagementError> {
 }
 
 pub(super) async fn show(call: &Call<'_>) -> Result<Answer, ManagementError> {
-    Ok(answer(&call.management().show_user(call.actor, &call.org()?, &call.member()?, call.now()).await?))
+    Ok(answer(&management::show_user(call.management(), call.actor, &call.org()?, &call.member()?, call.now()).await?))
 }
 
 pub(super) async fn update(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let update = json_input::body(call.request)?;
     let (org, user) = (call.org()?, call.member()?);
-    Ok(answer(&call.management().update_user(call.actor, &org, &user, update, call.now()).await?))
+    Ok(answer(&management::update_user(call.management(), call.actor, &org, &user, update, call.now()).await?))
 }
 
 pub(super) async fn remove(call: &Call<'_>) -> Result<Answer, ManagementError> {
-    Ok(answer(&call.management().remove_user(call.actor, &call.org()?, &call.member()?, call.now()).await?))
+    Ok(answer(
+        &management::remove_user(call.management(), call.actor, &call.org()?, &call.member()?, call.now()).await?,
+    ))
 }
 
 fn answer(user: &User) -> Answer {

@@ -12,6 +12,7 @@ use super::Dashboard;
 use super::counting::Counting;
 use super::response::{self, DashboardResponse};
 use crate::api::{self, Answer, Mount, Weight, document, find};
+use crate::management;
 use crate::management::{Actor, ManagementError, RouteError, SignedInUser};
 use crate::request::ControlRequest;
 
@@ -81,7 +82,8 @@ async fn authenticate(dashboard: &Dashboard, request: &ControlRequest) -> Result
         let has_key = request.headers.contains_key(AUTHORIZATION);
         return Err(if has_key { ManagementError::KeyNotAccepted } else { ManagementError::SignedOut });
     };
-    let found = dashboard.management.authenticate_session(&digest, request.client.clone(), request.now).await?;
+    let found =
+        management::authenticate_session(&dashboard.management, &digest, request.client.clone(), request.now).await?;
     found.ok_or(ManagementError::SessionEnded)
 }
 

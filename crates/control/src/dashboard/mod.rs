@@ -22,6 +22,7 @@ use hyper::body::Incoming;
 use uuid::Uuid;
 
 use crate::api::Api;
+use crate::management;
 use crate::management::{Management, ManagementError, RouteError, SignedInUser};
 use crate::oidc;
 use crate::person_limiter::PersonLimiter;
@@ -285,7 +286,7 @@ impl Dashboard {
     /// The user whose session the request's cookie names; `None` without a cookie, or when the session has ended.
     async fn user(&self, request: &ControlRequest) -> Result<Option<SignedInUser>, ManagementError> {
         let Some(digest) = request.session? else { return Ok(None) };
-        self.management.authenticate_session(&digest, request.client.clone(), request.now).await
+        management::authenticate_session(&self.management, &digest, request.client.clone(), request.now).await
     }
 
     async fn require_user(&self, request: &ControlRequest) -> Result<SignedInUser, ManagementError> {

@@ -18,6 +18,7 @@ use hyper::body::Incoming;
 use parking_lot::Mutex;
 use uuid::Uuid;
 
+use crate::management;
 use crate::management::{ClientInfo, Management, ManagementError};
 use crate::oidc::{Error, Issuer, SubjectToken, SubjectTokenError};
 use domain::address_limiter::AddressLimiter;
@@ -154,14 +155,14 @@ impl TokenEndpoint {
         let malformed = || ManagementError::from(SubjectTokenError::from(Error::Malformed));
         let claimed = SubjectToken::claimed_issuer(&request.subject_token).ok_or_else(malformed)?;
         let now = management.now();
-        let target = management.find_exchange_target(&request.audience).await?;
+        let target = management::find_exchange_target(management, &request.audience).await?;
         // A token of another issuer is told nothing about the rule, not even that there is one.
         if claimed != target.issuer() {
             return Err(ManagementError::UnknownTarget);
         }
         let issuer = self.shared.issuers.find(target.issuer())?;
         let token = issuer.verify(&request.subject_token, target.audiences(), now).await?;
-        let key = management.exchange_token(&target, &token, request.scope, client, now).await?;
+        let key = management::exchange_token(management, &target, &token, request.scope, client, now).await?;
         Ok(response::success(&key, now))
     }
 }

@@ -96,7 +96,7 @@ pub struct SignedInUser {
     pub conditions: Conditions,
 }
 
-/// Actor and time of a change, as its audit record names them. [`Management::authorize`] makes it, so that no change
+/// Actor and time of a change, as its audit record names them. `authorize` makes it, so that no change
 /// goes without authorization; only signing in makes its own.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct AuditActor<'a> {
@@ -291,21 +291,19 @@ impl SignedInUser {
     }
 }
 
-impl Management {
-    /// Looks up the user of a web session. Returns none when the session has ended, or when the user was removed from
-    /// the chosen organization or withdrawn there: both end the use of all sessions at once.
-    ///
-    /// # Errors
-    /// [`ManagementError::StateUnavailable`].
-    pub async fn authenticate_session(
-        &self,
-        digest: &TokenDigest,
-        client: ClientInfo,
-        now: Micros,
-    ) -> Result<Option<SignedInUser>, ManagementError> {
-        let Some(session) = self.state.session(digest, now).await? else { return Ok(None) };
-        let Some(id) = session.user() else { return Ok(None) };
-        let member = self.state.member(session.chosen, id).await?.filter(|(_, user)| user.is_active());
-        Ok(member.map(|(org, user)| SignedInUser { session, user, org, client, conditions: Conditions::NONE }))
-    }
+/// Looks up the user of a web session. Returns none when the session has ended, or when the user was removed from
+/// the chosen organization or withdrawn there: both end the use of all sessions at once.
+///
+/// # Errors
+/// [`ManagementError::StateUnavailable`].
+pub async fn authenticate_session(
+    management: &Management,
+    digest: &TokenDigest,
+    client: ClientInfo,
+    now: Micros,
+) -> Result<Option<SignedInUser>, ManagementError> {
+    let Some(session) = management.state.session(digest, now).await? else { return Ok(None) };
+    let Some(id) = session.user() else { return Ok(None) };
+    let member = management.state.member(session.chosen, id).await?.filter(|(_, user)| user.is_active());
+    Ok(member.map(|(org, user)| SignedInUser { session, user, org, client, conditions: Conditions::NONE }))
 }

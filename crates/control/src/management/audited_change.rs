@@ -35,57 +35,56 @@ impl Target {
     }
 }
 
-impl Management {
-    /// Opens the audit record, makes the change, and closes the record with its outcome. A key keeps the actor, too.
-    pub(super) async fn apply_change(
-        &self,
-        action: &str,
-        target: Target,
-        change: Change,
-        by: AuditActor<'_>,
-    ) -> Result<(), ManagementError> {
-        self.apply_change_at(action, action, target, change, by).await
-    }
+/// Opens the audit record, makes the change, and closes the record with its outcome. A key keeps the actor, too.
+pub(super) async fn apply_change(
+    management: &Management,
+    action: &str,
+    target: Target,
+    change: Change,
+    by: AuditActor<'_>,
+) -> Result<(), ManagementError> {
+    apply_change_at(management, action, action, target, change, by).await
+}
 
-    /// The same with a path of its own in the record, for details that neither the action nor the target has.
-    pub(super) async fn apply_change_at(
-        &self,
-        action: &str,
-        path: &str,
-        target: Target,
-        change: Change,
-        by: AuditActor<'_>,
-    ) -> Result<(), ManagementError> {
-        // First the record: a change that cannot be recorded is not made.
-        let entry = self.begin_change(action, path, target, change.withdraws(), by).await?;
-        let started = Instant::now();
-        let changed = self
-            .state
-            .change(conditions::apply(by_rights(change, by.actor), by).by(&by.actor.audit_name(target.user)))
-            .await
-            .map_err(ManagementError::from);
-        self.duration.observe(started.elapsed().as_secs_f64());
-        // Before the answer: a kill after it leaves no doubt.
-        entry.close_change(use_end(&changed, started)).await;
-        changed
-    }
+/// The same with a path of its own in the record, for details that neither the action nor the target has.
+pub(super) async fn apply_change_at(
+    management: &Management,
+    action: &str,
+    path: &str,
+    target: Target,
+    change: Change,
+    by: AuditActor<'_>,
+) -> Result<(), ManagementError> {
+    // First the record: a change that cannot be recorded is not made.
+    let entry = begin_change(management, action, path, target, change.withdraws(), by).await?;
+    let started = Instant::now();
+    let changed = management
+        .state
+        .change(conditions::apply(by_rights(change, by.actor), by).by(&by.actor.audit_name(target.user)))
+        .await
+        .map_err(ManagementError::from);
+    management.duration.observe(started.elapsed().as_secs_f64());
+    // Before the answer: a kill after it leaves no doubt.
+    entry.close_change(use_end(&changed, started)).await;
+    changed
+}
 
-    /// Opens the audit record of a change; of one that `withdraws` something also while the disk is nearly full.
-    pub(super) async fn begin_change(
-        &self,
-        action: &str,
-        path: &str,
-        target: Target,
-        withdraws: bool,
-        by: AuditActor<'_>,
-    ) -> Result<AuditEntry, Unavailable> {
-        let actor = by.actor.audit_name(target.user);
-        let opening = use_opening(action, path, target, by);
-        let token_id = by.actor.token();
-        self.journal
-            .begin_change(&ChangeUse { opening, actor: &actor, subject: target.user, token_id }, withdraws)
-            .await
-    }
+/// Opens the audit record of a change; of one that `withdraws` something also while the disk is nearly full.
+pub(super) async fn begin_change(
+    management: &Management,
+    action: &str,
+    path: &str,
+    target: Target,
+    withdraws: bool,
+    by: AuditActor<'_>,
+) -> Result<AuditEntry, Unavailable> {
+    let actor = by.actor.audit_name(target.user);
+    let opening = use_opening(action, path, target, by);
+    let token_id = by.actor.token();
+    management
+        .journal
+        .begin_change(&ChangeUse { opening, actor: &actor, subject: target.user, token_id }, withdraws)
+        .await
 }
 
 /// The change by the rights of the user who bounds the actor, which the state checks as it makes it.

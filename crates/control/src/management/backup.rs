@@ -11,8 +11,8 @@ use serde::{Deserialize, Serialize};
 use tokio::runtime::Handle;
 use tokio::task::JoinHandle;
 
-use super::audited_change::{Target, use_end};
-use super::authorization::Access;
+use super::audited_change::{Target, begin_change, use_end};
+use super::authorization::{Access, authorize};
 use super::{Actor, Management, ManagementError};
 use domain::clock::Micros;
 use domain::management_token::TokenScope;
@@ -42,74 +42,78 @@ pub(crate) fn run_beside<T: Send + 'static>(work: impl AsyncFnOnce() -> T + Send
     tokio::task::spawn_blocking(move || runtime.block_on(work()))
 }
 
-impl Management {
-    /// Begins to export the whole state: organizations, users, federation rules, keys with their digests and buckets,
-    /// management tokens. For the operator.
-    ///
-    /// # Errors
-    /// [`ManagementError::ExportFailed`].
-    pub async fn export_state(&self, actor: &Actor, now: Micros) -> Result<StateExport<'_>, ManagementError> {
-        let by = self.authorize(actor, Access::AllOrgs(TokenScope::StateExport), now).await?;
-        // Of a read, too, there is a record first: the file has the digests of all keys. A backup of a gateway whose
-        // disk is full may use the space that is kept for such records.
-        let entry = self.begin_change("state.export", "state.export", Target::STATE, true, by).await?;
-        // An empty file must not take the place of the last good one.
-        if self.state.identity().is_broken() && !self.state.has_orgs().await? {
-            entry.close(use_end(&Err::<(), _>(ManagementError::StateLost), Instant::now()));
-            return Err(ManagementError::StateLost);
-        }
-        let started = Instant::now();
-        let exporter = Exporter::begin(&self.state).await.map_err(ManagementError::ExportFailed)?;
-        let (writer, first) = Writer::begin(now, variant(&self.state));
-        Ok(StateExport { exporter, first: Some(first), writer: Some(writer), entry: Some(entry), started })
+/// Begins to export the whole state: organizations, users, federation rules, keys with their digests and buckets,
+/// management tokens. For the operator.
+///
+/// # Errors
+/// [`ManagementError::ExportFailed`].
+pub async fn export_state<'a>(
+    management: &'a Management,
+    actor: &Actor,
+    now: Micros,
+) -> Result<StateExport<'a>, ManagementError> {
+    let by = authorize(management, actor, Access::AllOrgs(TokenScope::StateExport), now).await?;
+    // Of a read, too, there is a record first: the file has the digests of all keys. A backup of a gateway whose
+    // disk is full may use the space that is kept for such records.
+    let entry = begin_change(management, "state.export", "state.export", Target::STATE, true, by).await?;
+    // An empty file must not take the place of the last good one.
+    if management.state.identity().is_broken() && !management.state.has_orgs().await? {
+        entry.close(use_end(&Err::<(), _>(ManagementError::StateLost), Instant::now()));
+        return Err(ManagementError::StateLost);
     }
-
-    /// Imports records of an exported state, in their order. What is there already and stricter
-    /// stays. For the operator.
-    ///
-    /// # Errors
-    /// [`ManagementError::ImportFailed`]; some of the records may be imported then. Repeating it does no harm.
-    pub async fn import_state(
-        &self,
-        actor: &Actor,
-        records: &[StateRecord],
-        now: Micros,
-    ) -> Result<Report, ManagementError> {
-        let by = self.authorize(actor, Access::Operator, now).await?;
-        let path = format!("state.import/{}", records.len());
-        let entry = self.begin_change("state.import", &path, Target::STATE, false, by).await?;
-        let started = Instant::now();
-        let imported = self.import_records(records).await;
-        entry.close_change(use_end(&imported, started)).await;
-        imported
-    }
+    let started = Instant::now();
+    let exporter = Exporter::begin(&management.state).await.map_err(ManagementError::ExportFailed)?;
+    let (writer, first) = Writer::begin(now, variant(&management.state));
+    Ok(StateExport { exporter, first: Some(first), writer: Some(writer), entry: Some(entry), started })
 }
 
-impl Management {
-    /// Imports records. A state that was lost, or is another one, is accepted with what is imported into it.
-    async fn import_records(&self, records: &[StateRecord]) -> Result<Report, ManagementError> {
-        match self.state.identity().discontinuity() {
-            None => {}
-            Some(found) if found.has_records() => return Err(ManagementError::StateLost),
-            Some(_) => drop(self.state.accept().await?),
-        }
-        migration::import(records, &self.state).await.map_err(ManagementError::ImportFailed)
-    }
+/// Imports records of an exported state, in their order. What is there already and stricter
+/// stays. For the operator.
+///
+/// # Errors
+/// [`ManagementError::ImportFailed`]; some of the records may be imported then. Repeating it does no harm.
+pub async fn import_state(
+    management: &Management,
+    actor: &Actor,
+    records: &[StateRecord],
+    now: Micros,
+) -> Result<Report, ManagementError> {
+    let by = authorize(management, actor, Access::Operator, now).await?;
+    let path = format!("state.import/{}", records.len());
+    let entry = begin_change(management, "state.import", &path, Target::STATE, false, by).await?;
+    let started = Instant::now();
+    let imported = import_records(management, records).await;
+    entry.close_change(use_end(&imported, started)).await;
+    imported
+}
 
-    /// Accepts the state as it is, in place of the one that gateways remember: after a loss, when this is what is left,
-    /// or a file that was put back. For the operator.
-    ///
-    /// # Errors
-    /// [`ManagementError::NotAcknowledged`]: the state is not accepted.
-    pub async fn accept_state(&self, actor: &Actor, now: Micros) -> Result<AcceptedState, ManagementError> {
-        let by = self.authorize(actor, Access::Operator, now).await?;
-        let entry = self.begin_change("state.accept", "state.accept", Target::STATE, true, by).await?;
-        let started = Instant::now();
-        let accepted = self.state.accept().await.map_err(ManagementError::from);
-        entry.close_change(use_end(&accepted, started)).await;
-        let StateIdentity { id, replaces, changes, .. } = accepted?;
-        Ok(AcceptedState { id, replaces, changes })
+/// Imports records. A state that was lost, or is another one, is accepted with what is imported into it.
+async fn import_records(management: &Management, records: &[StateRecord]) -> Result<Report, ManagementError> {
+    match management.state.identity().discontinuity() {
+        None => {}
+        Some(found) if found.has_records() => return Err(ManagementError::StateLost),
+        Some(_) => drop(management.state.accept().await?),
     }
+    migration::import(records, &management.state).await.map_err(ManagementError::ImportFailed)
+}
+
+/// Accepts the state as it is, in place of the one that gateways remember: after a loss, when this is what is left,
+/// or a file that was put back. For the operator.
+///
+/// # Errors
+/// [`ManagementError::NotAcknowledged`]: the state is not accepted.
+pub async fn accept_state(
+    management: &Management,
+    actor: &Actor,
+    now: Micros,
+) -> Result<AcceptedState, ManagementError> {
+    let by = authorize(management, actor, Access::Operator, now).await?;
+    let entry = begin_change(management, "state.accept", "state.accept", Target::STATE, true, by).await?;
+    let started = Instant::now();
+    let accepted = management.state.accept().await.map_err(ManagementError::from);
+    entry.close_change(use_end(&accepted, started)).await;
+    let StateIdentity { id, replaces, changes, .. } = accepted?;
+    Ok(AcceptedState { id, replaces, changes })
 }
 
 /// A state that was accepted.

@@ -10,7 +10,10 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::authorization::Access;
+use super::authorization::{Access, authorize};
+use super::key_actor::{ChangeUser, emails_of};
+use super::operands::find_org;
+use super::uses::page_of_records;
 use super::{Actor, Management, ManagementError};
 use domain::clock::{self, Micros};
 use domain::identity::UserId;
@@ -48,15 +51,6 @@ pub struct ChangeEntry {
     pub gateway: String,
 }
 
-/// User in a change.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct ChangeUser {
-    /// Id.
-    pub id: UserId,
-    /// Email address; `None` of a user whom the organization does not have any more.
-    pub email: Option<String>,
-}
-
 /// Page of the changes of an organization, newest first.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ChangePage {
@@ -70,36 +64,27 @@ pub struct ChangePage {
     pub view: Option<ViewStatus>,
 }
 
-impl Management {
-    /// Lists changes of an organization, newest first, a page at a time: all for its administrators, and for other
-    /// users those that are about themselves.
-    ///
-    /// # Errors
-    /// [`ManagementError::NoOrg`], [`ManagementError::Cursor`], [`ManagementError::JournalUnreadable`].
-    pub async fn list_changes(
-        &self,
-        actor: &Actor,
-        org: &str,
-        page: &PageQuery,
-        now: Micros,
-    ) -> Result<ChangePage, ManagementError> {
-        self.authorize(actor, Access::Org(org, TokenScope::AuditRead), now).await?;
-        let org = self.find_org(org).await?.id;
-        let subject = actor.visible_owner();
-        let filter = Filter { org: Some(org), subject, kind: Some(RecordKind::Change), ..Filter::default() };
-        let (records, view) = self.page_of_records(actor, &("changes", org, subject), filter, page).await?;
-        let users = records.items.iter().flat_map(|record| [record.user_id, record.subject]).flatten();
-        let users = self.emails_of(org, users.collect()).await?;
-        let items = records.items.into_iter().map(|record| ChangeEntry::new(record, subject, &users)).collect();
-        Ok(ChangePage { page: Page { items, next: records.next }, gateway: self.gateway.clone(), view })
-    }
-}
-
-impl ChangeUser {
-    /// The email address; of a user whom the organization does not have any more, the id.
-    pub fn label(&self) -> String {
-        self.email.clone().unwrap_or_else(|| self.id.to_string())
-    }
+/// Lists changes of an organization, newest first, a page at a time: all for its administrators, and for other
+/// users those that are about themselves.
+///
+/// # Errors
+/// [`ManagementError::NoOrg`], [`ManagementError::Cursor`], [`ManagementError::JournalUnreadable`].
+pub async fn list_changes(
+    management: &Management,
+    actor: &Actor,
+    org: &str,
+    page: &PageQuery,
+    now: Micros,
+) -> Result<ChangePage, ManagementError> {
+    authorize(management, actor, Access::Org(org, TokenScope::AuditRead), now).await?;
+    let org = find_org(management, org).await?.id;
+    let subject = actor.visible_owner();
+    let filter = Filter { org: Some(org), subject, kind: Some(RecordKind::Change), ..Filter::default() };
+    let (records, view) = page_of_records(management, actor, &("changes", org, subject), filter, page).await?;
+    let users = records.items.iter().flat_map(|record| [record.user_id, record.subject]).flatten();
+    let users = emails_of(management, org, users.collect()).await?;
+    let items = records.items.into_iter().map(|record| ChangeEntry::new(record, subject, &users)).collect();
+    Ok(ChangePage { page: Page { items, next: records.next }, gateway: management.gateway.clone(), view })
 }
 
 impl ChangeEntry {

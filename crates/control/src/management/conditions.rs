@@ -1,31 +1,12 @@
-//! Conditions of a call: an entity tag (`If-Match`) and an idempotency key, with which the change of the call
-//! is made, and the replay of a call that was made before.
-
-use serde_json::{Value, json};
+//! Conditions of a call: an entity tag (`If-Match`) and an idempotency key, with which the change of the call is made.
 
 use super::actor::{AuditActor, Conditions, IdempotentCall};
-use super::authorization::Access;
-use super::{Actor, Management, ManagementError, User};
+use super::{Actor, ManagementError};
 use domain::clock::Micros;
-use domain::management_token::TokenScope;
-use state::{Change, ETag, IdempotencyPlace, IdempotencyRecord, IdempotentRequest, RuleChange};
+use state::{Change, ETag, IdempotentRequest, RuleChange};
 
 /// Time for which a call with an idempotency key is remembered, in microseconds: a day.
 const REMEMBERED_US: u64 = 24 * 3600 * 1_000_000;
-
-/// The result of a call that was made before, as the record that it created or changed is now. Secrets are not stored,
-/// so that it has none.
-#[derive(Clone, Debug)]
-pub(crate) struct Replay {
-    /// Status of the response.
-    pub status: u16,
-    /// Path of the record below the API's.
-    pub path: String,
-    /// The record as JSON; none of a kind that a gateway of another version has recorded.
-    pub body: Option<Value>,
-    /// Its entity tag, if it has one.
-    pub etag: Option<ETag>,
-}
 
 /// Adds the conditions of its call to a change, unless it is one of sessions, which follows on the one that they are
 /// for.
@@ -80,87 +61,4 @@ fn resource(change: &Change) -> Option<(u16, String)> {
         Change::RevokeToken { token, .. } => (200, format!("tokens/{token}")),
         _ => return None,
     })
-}
-
-impl Management {
-    /// The record of a call that was made before: of one that creates an organization, or is about one.
-    ///
-    /// # Errors
-    /// [`ManagementError::StateUnavailable`].
-    pub(crate) async fn idempotency_record(
-        &self,
-        place: IdempotencyPlace,
-        call: &IdempotentCall,
-        now: Micros,
-    ) -> Result<Option<IdempotencyRecord>, ManagementError> {
-        Ok(self.state.idempotency_record(place, &call.id, now).await?)
-    }
-
-    /// The place of the records of calls about an organization, by its id or name; none when there is no such
-    /// organization.
-    ///
-    /// # Errors
-    /// [`ManagementError::StateUnavailable`].
-    pub(crate) async fn idempotency_place(&self, org: &str) -> Result<Option<IdempotencyPlace>, ManagementError> {
-        Ok(self.look_up_org(org).await?.map(|org| IdempotencyPlace::Org(org.tag)))
-    }
-
-    /// The result of a call that was made before, by the same caller.
-    ///
-    /// # Errors
-    /// The record is gone: as of the operation that shows it. Those of [`ManagementError`] that concern the state.
-    pub(crate) async fn replay(
-        &self,
-        actor: &Actor,
-        record: &IdempotencyRecord,
-        now: Micros,
-    ) -> Result<Replay, ManagementError> {
-        let path: Vec<&str> = record.resource.split('/').collect();
-        let found = match path[..] {
-            ["orgs", org] => {
-                let org = self.show(self.find_org(org).await?);
-                Some((json!(org), org.etag))
-            }
-            ["orgs", org, "users", user] => self.show_member(org, user).await?,
-            ["orgs", org, "federation-rules", rule] => {
-                let org = self.find_org(org).await?;
-                let rule = self.find_rule(org.id, rule).await?;
-                Some((json!(self.show_rule(rule, &org.name).await?), None))
-            }
-            ["keys", key] => match key.parse() {
-                Ok(key) => {
-                    self.authorize_person(actor, Access::Key(key, TokenScope::KeysRead), now).await?;
-                    let key = self.show_owned(&self.find_key(actor, key).await?, now);
-                    Some((json!(key), key.etag))
-                }
-                Err(_) => None,
-            },
-            ["tokens", token] => match token.parse() {
-                Ok(id) => {
-                    self.authorize_person(actor, Access::Token(id), now).await?;
-                    let token = self.state.management_token(id).await?.ok_or(ManagementError::NoToken(id))?;
-                    Some((json!(self.show_found(actor, token, now).await?), None))
-                }
-                Err(_) => None,
-            },
-            _ => None,
-        };
-        let (body, etag) = found.unzip();
-        Ok(Replay { status: record.status, path: record.resource.clone(), body, etag: etag.flatten() })
-    }
-
-    /// Authorizes a person, who may have lost the right since. The scopes of a token do not change, and it may have
-    /// made what it may not read.
-    async fn authorize_person(&self, actor: &Actor, access: Access<'_>, now: Micros) -> Result<(), ManagementError> {
-        if actor.signed_in().is_some() { self.authorize(actor, access, now).await.map(drop) } else { Ok(()) }
-    }
-
-    /// A user, who may be removed, with the entity tag.
-    async fn show_member(&self, org: &str, user: &str) -> Result<Option<(Value, Option<ETag>)>, ManagementError> {
-        let (Ok(org), Ok(user)) = (org.parse(), user.parse()) else { return Ok(None) };
-        let Some((_, user)) = self.state.member(org, user).await? else { return Ok(None) };
-        let responsible = self.find_responsible(&user).await?;
-        let user = User::new(user, responsible);
-        Ok(Some((json!(user), user.etag)))
-    }
 }

@@ -22,11 +22,12 @@ const MAX_TEXT: usize = 200;
 /// Seals and opens the cursors of one query.
 pub(super) struct CursorSealer(TextSealer);
 
-impl Management {
-    /// The sealer for a query: the name of the list, and all that decides which entries it has in which order.
-    pub(super) async fn cursor_sealer(&self, query: &impl Serialize) -> Result<CursorSealer, ManagementError> {
-        Ok(CursorSealer::new(&self.state.cursor_secret().await?, query))
-    }
+/// The sealer for a query: the name of the list, and all that decides which entries it has in which order.
+pub(super) async fn cursor_sealer(
+    management: &Management,
+    query: &impl Serialize,
+) -> Result<CursorSealer, ManagementError> {
+    Ok(CursorSealer::new(&management.state.cursor_secret().await?, query))
 }
 
 impl CursorSealer {

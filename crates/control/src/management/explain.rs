@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::authorization::Access;
+use super::authorization::{Access, authorize};
+use super::owned_key::{find_key, show_owned};
 use super::{Actor, Key, KeyStatus, Management, ManagementError, Org, User};
 use domain::clock::{self, Micros};
 use domain::identity::Permission;
@@ -48,22 +49,25 @@ pub struct LimitStatus {
     pub key: Option<SlotStatus>,
 }
 
-impl Management {
-    /// Explains what a request with the key would meet now. Takes no token and no slot.
-    ///
-    /// # Errors
-    /// [`ManagementError::NoKey`].
-    pub async fn explain_key(&self, actor: &Actor, id: KeyId, now: Micros) -> Result<Explanation, ManagementError> {
-        self.authorize(actor, Access::Key(id, TokenScope::KeysRead), now).await?;
-        let missing = || ManagementError::NoKey(id);
-        let owned = self.find_key(actor, id).await?;
-        let standing = self.state.rate_limit_status(id, now).await?.ok_or_else(missing)?;
-        let key = self.show_owned(&owned, now);
-        let org = Org::new(owned.org.ok_or_else(missing)?, self.state.concurrent());
-        let user = User::new(owned.user.ok_or_else(missing)?, owned.responsible);
-        let verdict = verdict(&key, &user, &standing);
-        Ok(Explanation { verdict, key, user, org, standing: LimitStatus::new(&standing, now) })
-    }
+/// Explains what a request with the key would meet now. Takes no token and no slot.
+///
+/// # Errors
+/// [`ManagementError::NoKey`].
+pub async fn explain_key(
+    management: &Management,
+    actor: &Actor,
+    id: KeyId,
+    now: Micros,
+) -> Result<Explanation, ManagementError> {
+    authorize(management, actor, Access::Key(id, TokenScope::KeysRead), now).await?;
+    let missing = || ManagementError::NoKey(id);
+    let owned = find_key(management, actor, id).await?;
+    let standing = management.state.rate_limit_status(id, now).await?.ok_or_else(missing)?;
+    let key = show_owned(management, &owned, now);
+    let org = Org::new(owned.org.ok_or_else(missing)?, management.state.concurrent());
+    let user = User::new(owned.user.ok_or_else(missing)?, owned.responsible);
+    let verdict = verdict(&key, &user, &standing);
+    Ok(Explanation { verdict, key, user, org, standing: LimitStatus::new(&standing, now) })
 }
 
 impl LimitStatus {

@@ -9,9 +9,10 @@ use std::time::Duration;
 use futures_util::future::try_join_all;
 use serde::{Deserialize, Serialize};
 
-use super::audited_change::Target;
-use super::authorization::Access;
-use super::operands::{check_creation, normalize_permissions};
+use super::audited_change::{Target, apply_change_at};
+use super::authorization::{Access, authorize};
+use super::cursor::cursor_sealer;
+use super::operands::{check_creation, find_org, find_user, normalize_permissions};
 use super::{Actor, Management, ManagementError};
 use crate::oidc;
 use domain::clock::{self, Micros};
@@ -75,113 +76,115 @@ pub struct FederationRule {
     pub created: Micros,
 }
 
-impl Management {
-    /// Creates a federation rule.
-    ///
-    /// # Errors
-    /// [`ManagementError::InvalidRule`], [`ManagementError::InvalidIssuer`], [`ManagementError::NoOrg`],
-    /// [`ManagementError::NoUser`], [`ManagementError::NotService`], [`ManagementError::BeyondOwner`],
-    /// [`ManagementError::Taken`].
-    pub async fn create_federation_rule(
-        &self,
-        actor: &Actor,
-        org: &str,
-        new: NewFederationRule,
-        now: Micros,
-    ) -> Result<FederationRule, ManagementError> {
-        let by = self.authorize(actor, Access::OrgOperator(org, TokenScope::KeysCreate), now).await?;
-        let org = self.find_org(org).await?;
-        check_creation(actor, &org)?;
-        let user = self.find_user(org.id, &new.user).await?;
-        if !user.is_service() {
-            return Err(ManagementError::NotService(user.email));
-        }
-        let rule = new.into_rule(org.id, user.id, now)?;
-        let created_by = Some(ActorName::new(actor.audit_name(None)));
-        let rule = state::FederationRule { created_by, ..rule };
-        if let Some(beyond) = rule.permissions.iter().find(|permission| !user.permissions.contains(permission)) {
-            return Err(ManagementError::BeyondOwner(beyond.clone()));
-        }
-        let change = Change::FederationRule(RuleChange::Create(Box::new(rule.clone())));
-        self.apply_change_at("federation.create", &path("federation.create", &rule.name), target(&rule), change, by)
-            .await?;
-        Ok(FederationRule::new(rule, &org.name, Some(user.email)))
+/// Creates a federation rule.
+///
+/// # Errors
+/// [`ManagementError::InvalidRule`], [`ManagementError::InvalidIssuer`], [`ManagementError::NoOrg`],
+/// [`ManagementError::NoUser`], [`ManagementError::NotService`], [`ManagementError::BeyondOwner`],
+/// [`ManagementError::Taken`].
+pub async fn create_federation_rule(
+    management: &Management,
+    actor: &Actor,
+    org: &str,
+    new: NewFederationRule,
+    now: Micros,
+) -> Result<FederationRule, ManagementError> {
+    let by = authorize(management, actor, Access::OrgOperator(org, TokenScope::KeysCreate), now).await?;
+    let org = find_org(management, org).await?;
+    check_creation(actor, &org)?;
+    let user = find_user(management, org.id, &new.user).await?;
+    if !user.is_service() {
+        return Err(ManagementError::NotService(user.email));
     }
+    let rule = new.into_rule(org.id, user.id, now)?;
+    let created_by = Some(ActorName::new(actor.audit_name(None)));
+    let rule = state::FederationRule { created_by, ..rule };
+    if let Some(beyond) = rule.permissions.iter().find(|permission| !user.permissions.contains(permission)) {
+        return Err(ManagementError::BeyondOwner(beyond.clone()));
+    }
+    let change = Change::FederationRule(RuleChange::Create(Box::new(rule.clone())));
+    apply_change_at(management, "federation.create", &path("federation.create", &rule.name), target(&rule), change, by)
+        .await?;
+    Ok(FederationRule::new(rule, &org.name, Some(user.email)))
+}
 
-    /// Lists the federation rules of an organization, by their names, a page at a time.
-    ///
-    /// # Errors
-    /// [`ManagementError::NoOrg`], [`ManagementError::Cursor`].
-    pub async fn list_federation_rules(
-        &self,
-        actor: &Actor,
-        org: &str,
-        page: &PageQuery,
-        now: Micros,
-    ) -> Result<Page<FederationRule>, ManagementError> {
-        self.authorize(actor, Access::OrgOperator(org, TokenScope::KeysRead), now).await?;
-        let org = self.find_org(org).await?;
-        let sealer = self.cursor_sealer(&("federation rules", org.id)).await?;
-        let after: Option<String> = sealer.open(page.cursor.as_deref())?;
-        let mut rules = self.state.federation_rules(org.id).await?;
-        rules.retain(|rule| after.as_ref().is_none_or(|after| rule.name > *after));
-        let has_more = rules.len() > page.limit.get();
-        rules.truncate(page.limit.get());
-        let next = rules.last().filter(|_| has_more).map(|rule| rule.name.clone());
-        let items = try_join_all(rules.into_iter().map(|rule| self.show_rule(rule, &org.name))).await?;
-        sealer.seal(Page { items, next })
-    }
+/// Lists the federation rules of an organization, by their names, a page at a time.
+///
+/// # Errors
+/// [`ManagementError::NoOrg`], [`ManagementError::Cursor`].
+pub async fn list_federation_rules(
+    management: &Management,
+    actor: &Actor,
+    org: &str,
+    page: &PageQuery,
+    now: Micros,
+) -> Result<Page<FederationRule>, ManagementError> {
+    authorize(management, actor, Access::OrgOperator(org, TokenScope::KeysRead), now).await?;
+    let org = find_org(management, org).await?;
+    let sealer = cursor_sealer(management, &("federation rules", org.id)).await?;
+    let after: Option<String> = sealer.open(page.cursor.as_deref())?;
+    let mut rules = management.state.federation_rules(org.id).await?;
+    rules.retain(|rule| after.as_ref().is_none_or(|after| rule.name > *after));
+    let has_more = rules.len() > page.limit.get();
+    rules.truncate(page.limit.get());
+    let next = rules.last().filter(|_| has_more).map(|rule| rule.name.clone());
+    let items = try_join_all(rules.into_iter().map(|rule| show_rule(management, rule, &org.name))).await?;
+    sealer.seal(Page { items, next })
+}
 
-    /// Shows a federation rule.
-    ///
-    /// # Errors
-    /// [`ManagementError::NoOrg`], [`ManagementError::NoRule`].
-    pub async fn show_federation_rule(
-        &self,
-        actor: &Actor,
-        org: &str,
-        name: &str,
-        now: Micros,
-    ) -> Result<FederationRule, ManagementError> {
-        self.authorize(actor, Access::OrgOperator(org, TokenScope::KeysRead), now).await?;
-        let org = self.find_org(org).await?;
-        self.show_rule(self.find_rule(org.id, name).await?, &org.name).await
-    }
+/// Shows a federation rule.
+///
+/// # Errors
+/// [`ManagementError::NoOrg`], [`ManagementError::NoRule`].
+pub async fn show_federation_rule(
+    management: &Management,
+    actor: &Actor,
+    org: &str,
+    name: &str,
+    now: Micros,
+) -> Result<FederationRule, ManagementError> {
+    authorize(management, actor, Access::OrgOperator(org, TokenScope::KeysRead), now).await?;
+    let org = find_org(management, org).await?;
+    show_rule(management, find_rule(management, org.id, name).await?, &org.name).await
+}
 
-    /// Removes a federation rule: no token is exchanged by it from then on. Its keys stay until they end.
-    ///
-    /// # Errors
-    /// [`ManagementError::NoOrg`], [`ManagementError::NoRule`].
-    pub async fn remove_federation_rule(
-        &self,
-        actor: &Actor,
-        org: &str,
-        name: &str,
-        now: Micros,
-    ) -> Result<FederationRule, ManagementError> {
-        let by = self.authorize(actor, Access::OrgOperator(org, TokenScope::KeysCreate), now).await?;
-        let org = self.find_org(org).await?;
-        let rule = self.find_rule(org.id, name).await?;
-        let change = Change::FederationRule(RuleChange::Remove { org: org.id, name: rule.name.clone() });
-        self.apply_change_at("federation.remove", &path("federation.remove", &rule.name), target(&rule), change, by)
-            .await?;
-        self.show_rule(rule, &org.name).await
-    }
+/// Removes a federation rule: no token is exchanged by it from then on. Its keys stay until they end.
+///
+/// # Errors
+/// [`ManagementError::NoOrg`], [`ManagementError::NoRule`].
+pub async fn remove_federation_rule(
+    management: &Management,
+    actor: &Actor,
+    org: &str,
+    name: &str,
+    now: Micros,
+) -> Result<FederationRule, ManagementError> {
+    let by = authorize(management, actor, Access::OrgOperator(org, TokenScope::KeysCreate), now).await?;
+    let org = find_org(management, org).await?;
+    let rule = find_rule(management, org.id, name).await?;
+    let change = Change::FederationRule(RuleChange::Remove { org: org.id, name: rule.name.clone() });
+    apply_change_at(management, "federation.remove", &path("federation.remove", &rule.name), target(&rule), change, by)
+        .await?;
+    show_rule(management, rule, &org.name).await
+}
 
-    pub(super) async fn find_rule(&self, org: OrgId, name: &str) -> Result<state::FederationRule, ManagementError> {
-        let found = self.state.federation_rule(org, name).await?;
-        found.ok_or_else(|| ManagementError::NoRule(name.to_owned()))
-    }
+pub(super) async fn find_rule(
+    management: &Management,
+    org: OrgId,
+    name: &str,
+) -> Result<state::FederationRule, ManagementError> {
+    let found = management.state.federation_rule(org, name).await?;
+    found.ok_or_else(|| ManagementError::NoRule(name.to_owned()))
+}
 
-    pub(super) async fn show_rule(
-        &self,
-        rule: state::FederationRule,
-        org: &str,
-    ) -> Result<FederationRule, ManagementError> {
-        let member = self.state.member(rule.org, rule.user).await?;
-        let service = member.filter(|(_, user)| user.removed.is_none()).map(|(_, user)| user.email);
-        Ok(FederationRule::new(rule, org, service))
-    }
+pub(super) async fn show_rule(
+    management: &Management,
+    rule: state::FederationRule,
+    org: &str,
+) -> Result<FederationRule, ManagementError> {
+    let member = management.state.member(rule.org, rule.user).await?;
+    let service = member.filter(|(_, user)| user.removed.is_none()).map(|(_, user)| user.email);
+    Ok(FederationRule::new(rule, org, service))
 }
 
 impl NewFederationRule {

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use futures_util::future::try_join_all;
 use serde::{Deserialize, Serialize};
 
-use super::{Actor, ChangeUser, Management, ManagementError};
+use super::{Actor, Management, ManagementError};
 use domain::identity::{OrgId, UserId};
 use domain::key::KeyId;
 use domain::management_token::TokenId;
@@ -64,27 +64,41 @@ impl KeyActor {
     }
 }
 
-impl Management {
-    /// The actors of keys of an organization, in their order, as the viewer may know them.
-    pub(super) async fn key_actors(
-        &self,
-        viewer: &Actor,
-        org: OrgId,
-        keys: &[KeyId],
-    ) -> Result<Vec<KeyActors<KeyActor>>, ManagementError> {
-        let recorded = self.state.key_actors(keys).await?;
-        let users = recorded.iter().flat_map(KeyActors::iter).filter_map(|(_, _, actor)| actor.user());
-        let emails = self.emails_of(org, users.collect()).await?;
-        Ok(recorded.iter().map(|actors| actors.map(|name| KeyActor::new(name, viewer, &emails))).collect())
-    }
+/// The actors of keys of an organization, in their order, as the viewer may know them.
+pub(super) async fn key_actors(
+    management: &Management,
+    viewer: &Actor,
+    org: OrgId,
+    keys: &[KeyId],
+) -> Result<Vec<KeyActors<KeyActor>>, ManagementError> {
+    let recorded = management.state.key_actors(keys).await?;
+    let users = recorded.iter().flat_map(KeyActors::iter).filter_map(|(_, _, actor)| actor.user());
+    let emails = emails_of(management, org, users.collect()).await?;
+    Ok(recorded.iter().map(|actors| actors.map(|name| KeyActor::new(name, viewer, &emails))).collect())
+}
 
-    /// The email addresses of users of an organization. Those whom it does not have any more are left out.
-    pub(super) async fn emails_of(
-        &self,
-        org: OrgId,
-        users: BTreeSet<UserId>,
-    ) -> Result<BTreeMap<UserId, String>, ManagementError> {
-        let found = try_join_all(users.into_iter().map(|id| self.state.member(org, id))).await?;
-        Ok(found.into_iter().flatten().map(|(_, user)| (user.id, user.email)).collect())
+/// The email addresses of users of an organization. Those whom it does not have any more are left out.
+pub(super) async fn emails_of(
+    management: &Management,
+    org: OrgId,
+    users: BTreeSet<UserId>,
+) -> Result<BTreeMap<UserId, String>, ManagementError> {
+    let found = try_join_all(users.into_iter().map(|id| management.state.member(org, id))).await?;
+    Ok(found.into_iter().flatten().map(|(_, user)| (user.id, user.email)).collect())
+}
+
+/// User in a change.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ChangeUser {
+    /// Id.
+    pub id: UserId,
+    /// Email address; `None` of a user whom the organization does not have any more.
+    pub email: Option<String>,
+}
+
+impl ChangeUser {
+    /// The email address; of a user whom the organization does not have any more, the id.
+    pub fn label(&self) -> String {
+        self.email.clone().unwrap_or_else(|| self.id.to_string())
     }
 }

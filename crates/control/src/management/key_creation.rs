@@ -6,14 +6,14 @@
 //!   the same: people find the key of a leaked secret by it, and gateways read its record with one round trip less.
 
 use super::actor::AuditActor;
-use super::audited_change::Target;
-use super::authorization::Access;
+use super::audited_change::{Target, apply_change, apply_change_at};
+use super::authorization::{Access, authorize, require_digests_allowed};
 use super::operands::check_digest;
-use super::owned_key::{OwnedKey, member, new_record};
+use super::owned_key::{OwnedKey, find_owner, member, new_key, new_record};
 use super::{Actor, ApiKey, Management, ManagementError, NewKey, PolicyUpdate};
 use domain::clock::Micros;
 use domain::key::policy::KeyPolicy;
-use domain::key::{KeyDigest, KeyId, PlainKey};
+use domain::key::{KeyDigest, KeyId, OrgTag, PlainKey};
 use state::{self, Change};
 
 /// Ids to try before giving up. There are 62^6 under a tag, so the second try is one in thousands of millions already.
@@ -90,124 +90,126 @@ impl SecretSource {
     }
 }
 
-impl Management {
-    /// Creates a key for a user. Administrators create them for users of their organization, other
-    /// users for themselves.
-    ///
-    /// A new key has a full bucket of its own: without a bound, users could multiply their quota by creating
-    /// keys, using and revoking them. So keys of signed-in users are bounded in number and in the rate at
-    /// which they are created.
-    ///
-    /// # Errors
-    /// [`ManagementError::InvalidName`], [`ManagementError::NoOrg`], [`ManagementError::NoUser`],
-    /// [`ManagementError::InvalidKeyPolicy`], [`ManagementError::BeyondOwner`], [`ManagementError::TooLate`]; with a
-    /// given secret [`ManagementError::KeyIdOfAnotherOrg`], [`ManagementError::KeyIdTaken`],
-    /// [`ManagementError::DigestTaken`]; for signed-in users [`ManagementError::TooManyKeys`] and
-    /// [`ManagementError::KeyCreationLimited`], and with a given secret [`ManagementError::NotAllowed`].
-    pub async fn create_key(
-        &self,
-        actor: &Actor,
-        org: &str,
-        request: NewKeyRequest<'_>,
-        source: SecretSource,
-        now: Micros,
-    ) -> Result<NewKey, ManagementError> {
-        let by = self.authorize(actor, Access::NewKey { org, user: request.user }, now).await?;
-        if let SecretSource::Given(_) = source {
-            Self::require_digests_allowed(actor)?;
-        }
-        let draft = self.draft_key(actor, org, request, now).await?;
-        match source {
-            SecretSource::Generated => self.create_generated(draft, by).await,
-            SecretSource::Given(secret) => self.create_given(draft, secret, by).await,
-        }
+/// Creates a key for a user. Administrators create them for users of their organization, other
+/// users for themselves.
+///
+/// A new key has a full bucket of its own: without a bound, users could multiply their quota by creating
+/// keys, using and revoking them. So keys of signed-in users are bounded in number and in the rate at
+/// which they are created.
+///
+/// # Errors
+/// [`ManagementError::InvalidName`], [`ManagementError::NoOrg`], [`ManagementError::NoUser`],
+/// [`ManagementError::InvalidKeyPolicy`], [`ManagementError::BeyondOwner`], [`ManagementError::TooLate`]; with a
+/// given secret [`ManagementError::KeyIdOfAnotherOrg`], [`ManagementError::KeyIdTaken`],
+/// [`ManagementError::DigestTaken`]; for signed-in users [`ManagementError::TooManyKeys`] and
+/// [`ManagementError::KeyCreationLimited`], and with a given secret [`ManagementError::NotAllowed`].
+pub async fn create_key(
+    management: &Management,
+    actor: &Actor,
+    org: &str,
+    request: NewKeyRequest<'_>,
+    source: SecretSource,
+    now: Micros,
+) -> Result<NewKey, ManagementError> {
+    let by = authorize(management, actor, Access::NewKey { org, user: request.user }, now).await?;
+    if let SecretSource::Given(_) = source {
+        require_digests_allowed(actor)?;
     }
+    let draft = draft_key(management, actor, org, request, now).await?;
+    match source {
+        SecretSource::Generated => create_generated(management, draft, by).await,
+        SecretSource::Given(secret) => create_given(management, draft, secret, by).await,
+    }
+}
 
-    /// Creates a key whose secret is generated.
-    async fn create_generated(&self, draft: KeyDraft, by: AuditActor<'_>) -> Result<NewKey, ManagementError> {
-        let AuditActor { actor, now } = by;
-        let mut attempts = 0;
-        loop {
-            attempts += 1;
-            let plain = PlainKey::generate(KeyId::generate(draft.org.tag)?)?;
-            let key = draft.record(plain.id(), now);
-            let change = Change::CreateKey { key: key.clone(), digest: plain.digest() };
-            match self.apply_change("key.create", Target::of_key(&key), change, by).await {
-                Err(ManagementError::Taken("id")) if attempts < MAX_ID_ATTEMPTS => {}
-                created => {
-                    let owned = OwnedKey::new(key, draft.user, draft.org, actor);
-                    return self.new_key(created, Some(ApiKey::from(&plain)), &owned, now);
-                }
+/// Creates a key whose secret is generated.
+async fn create_generated(
+    management: &Management,
+    draft: KeyDraft,
+    by: AuditActor<'_>,
+) -> Result<NewKey, ManagementError> {
+    let AuditActor { actor, now } = by;
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let plain = PlainKey::generate(KeyId::generate(draft.org.tag)?)?;
+        let key = draft.record(plain.id(), now);
+        let change = Change::CreateKey { key: key.clone(), digest: plain.digest() };
+        match apply_change(management, "key.create", Target::of_key(&key), change, by).await {
+            Err(ManagementError::Taken("id")) if attempts < MAX_ID_ATTEMPTS => {}
+            created => {
+                let owned = OwnedKey::new(key, draft.user, draft.org, actor);
+                return new_key(management, created, Some(ApiKey::from(&plain)), &owned, now);
             }
         }
     }
+}
 
-    /// Creates a key whose secret was made offline.
-    async fn create_given(
-        &self,
-        draft: KeyDraft,
-        secret: GivenSecret,
-        by: AuditActor<'_>,
-    ) -> Result<NewKey, ManagementError> {
-        let key = draft.record(self.id_of_new_key(Some(secret.id), &draft.org)?, by.now);
-        let (key, created) = self.create_by_digest(NewDigest::created(secret.digest, true), key, by).await;
-        if let Err(ManagementError::Taken("digest")) = created {
-            return Err(self.digest_taken(&secret.digest, draft.org.tag).await);
-        }
-        self.new_key(created, None, &OwnedKey::new(key, draft.user, draft.org, by.actor), by.now)
+/// Creates a key whose secret was made offline.
+async fn create_given(
+    management: &Management,
+    draft: KeyDraft,
+    secret: GivenSecret,
+    by: AuditActor<'_>,
+) -> Result<NewKey, ManagementError> {
+    let key = draft.record(id_of_new_key(Some(secret.id), &draft.org)?, by.now);
+    let (key, created) = create_by_digest(management, NewDigest::created(secret.digest, true), key, by).await;
+    if let Err(ManagementError::Taken("digest")) = created {
+        return Err(digest_taken(management, &secret.digest, draft.org.tag).await);
     }
+    new_key(management, created, None, &OwnedKey::new(key, draft.user, draft.org, by.actor), by.now)
+}
 
-    /// Looks up the owner of a new key, and validates what was asked for.
-    pub(super) async fn draft_key(
-        &self,
-        actor: &Actor,
-        org: &str,
-        request: NewKeyRequest<'_>,
-        now: Micros,
-    ) -> Result<KeyDraft, ManagementError> {
-        let (org, user, name) = self.find_owner(actor, org, request.user, request.name).await?;
-        let policy = request.policy.into_policy(&user.permissions, &org.policy, now)?;
-        Ok(KeyDraft { org, user, name, policy })
+/// Looks up the owner of a new key, and validates what was asked for.
+pub(super) async fn draft_key(
+    management: &Management,
+    actor: &Actor,
+    org: &str,
+    request: NewKeyRequest<'_>,
+    now: Micros,
+) -> Result<KeyDraft, ManagementError> {
+    let (org, user, name) = find_owner(management, actor, org, request.user, request.name).await?;
+    let policy = request.policy.into_policy(&user.permissions, &org.policy, now)?;
+    Ok(KeyDraft { org, user, name, policy })
+}
+
+/// The id of a new key: the given one, which has to belong to the organization, or a new one.
+pub(super) fn id_of_new_key(given: Option<KeyId>, org: &state::Org) -> Result<KeyId, ManagementError> {
+    match given {
+        None => Ok(KeyId::generate(org.tag)?),
+        Some(id) if id.tag() == org.tag => Ok(id),
+        Some(id) => Err(ManagementError::KeyIdOfAnotherOrg { id, tag: org.tag }),
     }
+}
 
-    /// The id of a new key: the given one, which has to belong to the organization, or a new one.
-    pub(super) fn id_of_new_key(&self, given: Option<KeyId>, org: &state::Org) -> Result<KeyId, ManagementError> {
-        match given {
-            None => Ok(KeyId::generate(org.tag)?),
-            Some(id) if id.tag() == org.tag => Ok(id),
-            Some(id) => Err(ManagementError::KeyIdOfAnotherOrg { id, tag: org.tag }),
+/// Creates a key by the digest of its secret. Returns its record, whose id may be another one than before.
+///
+/// # Errors
+/// [`ManagementError::KeyIdTaken`], [`ManagementError::Taken`] with the digest, and others of the state.
+pub(super) async fn create_by_digest(
+    management: &Management,
+    new: NewDigest<'_>,
+    mut key: state::Key,
+    by: AuditActor<'_>,
+) -> (state::Key, Result<(), ManagementError>) {
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let change = Change::CreateKey { key: key.clone(), digest: new.digest };
+        let target = Target::of_key(&key);
+        let created = apply_change_at(management, new.action, new.path, target, change, by).await;
+        let is_id_taken = matches!(created, Err(ManagementError::Taken("id")));
+        if is_id_taken && new.is_id_given {
+            let taken = ManagementError::KeyIdTaken(key.id);
+            return (key, Err(taken));
         }
-    }
-
-    /// Creates a key by the digest of its secret. Returns its record, whose id may be another one than before.
-    ///
-    /// # Errors
-    /// [`ManagementError::KeyIdTaken`], [`ManagementError::Taken`] with the digest, and others of the state.
-    pub(super) async fn create_by_digest(
-        &self,
-        new: NewDigest<'_>,
-        mut key: state::Key,
-        by: AuditActor<'_>,
-    ) -> (state::Key, Result<(), ManagementError>) {
-        let mut attempts = 0;
-        loop {
-            attempts += 1;
-            let change = Change::CreateKey { key: key.clone(), digest: new.digest };
-            let target = Target::of_key(&key);
-            let created = self.apply_change_at(new.action, new.path, target, change, by).await;
-            let is_id_taken = matches!(created, Err(ManagementError::Taken("id")));
-            if is_id_taken && new.is_id_given {
-                let taken = ManagementError::KeyIdTaken(key.id);
-                return (key, Err(taken));
-            }
-            if !is_id_taken || attempts == MAX_ID_ATTEMPTS {
-                return (key, created);
-            }
-            key.id = match KeyId::generate(key.id.tag()) {
-                Ok(id) => id,
-                Err(error) => return (key, Err(error.into())),
-            };
+        if !is_id_taken || attempts == MAX_ID_ATTEMPTS {
+            return (key, created);
         }
+        key.id = match KeyId::generate(key.id.tag()) {
+            Ok(id) => id,
+            Err(error) => return (key, Err(error.into())),
+        };
     }
 }
 
@@ -222,5 +224,14 @@ impl KeyDraft {
     /// The record of the key under this id.
     pub(super) fn record(&self, id: KeyId, now: Micros) -> state::Key {
         state::Key { policy: self.policy.clone(), ..new_record(id, member(&self.user), self.name.clone(), now) }
+    }
+}
+
+/// The error for a digest that another key has, had or is being given: names a key of the organization with this
+/// tag alone.
+pub(super) async fn digest_taken(management: &Management, digest: &KeyDigest, tag: OrgTag) -> ManagementError {
+    match management.state.key_of(digest).await {
+        Ok(key) => ManagementError::DigestTaken(key.filter(|key| key.tag() == tag)),
+        Err(unavailable) => unavailable.into(),
     }
 }

@@ -4,8 +4,12 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use futures_util::future::try_join_all;
 
-use super::authorization::Access;
+use super::authorization::{Access, authorize};
+use super::cursor::cursor_sealer;
+use super::key_actor::key_actors;
 use super::key_query::NamedKey;
+use super::operands::find_org;
+use super::owned_key::quota;
 use super::{Actor, Key, KeyQuery, Management, ManagementError, operands};
 use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
@@ -20,209 +24,211 @@ const MAX_READ: usize = 1000;
 /// many tags and networks as a key may have.
 const MAX_PAGES: usize = 100;
 
-impl Management {
-    /// Looks up the keys that have, or had, these SHA-256, in hexadecimal; at most 200 of them. For the operator.
-    ///
-    /// # Errors
-    /// [`ManagementError::InvalidDigest`], [`ManagementError::TooManyKeyIds`].
-    pub async fn find_keys_by_digest(
-        &self,
-        actor: &Actor,
-        sha256: &[String],
-        now: Micros,
-    ) -> Result<BTreeMap<String, KeyId>, ManagementError> {
-        let own = actor.token_org();
-        match own.map(|org| org.to_string()) {
-            Some(org) => self.authorize(actor, Access::Org(&org, TokenScope::KeysRead), now).await?,
-            None => self.authorize(actor, Access::AllOrgs(TokenScope::KeysRead), now).await?,
-        };
-        operands::check_key_count(sha256)?;
-        let found = sha256.iter().map(async |text| {
-            let digest = KeyDigest::from_hex(text)?;
-            let Some(id) = self.state.key_of(&digest).await? else { return Ok::<_, ManagementError>(None) };
-            let Some(own) = own else { return Ok(Some((text.clone(), id))) };
-            // A key of another organization is reported as absent.
-            let key = self.state.key(id).await?;
-            Ok(key.filter(|key| key.org == own && !key.session_quota_key).map(|key| (text.clone(), key.id)))
-        });
-        Ok(try_join_all(found).await?.into_iter().flatten().collect())
-    }
+/// Looks up the keys that have, or had, these SHA-256, in hexadecimal; at most 200 of them. For the operator.
+///
+/// # Errors
+/// [`ManagementError::InvalidDigest`], [`ManagementError::TooManyKeyIds`].
+pub async fn find_keys_by_digest(
+    management: &Management,
+    actor: &Actor,
+    sha256: &[String],
+    now: Micros,
+) -> Result<BTreeMap<String, KeyId>, ManagementError> {
+    let own = actor.token_org();
+    match own.map(|org| org.to_string()) {
+        Some(org) => authorize(management, actor, Access::Org(&org, TokenScope::KeysRead), now).await?,
+        None => authorize(management, actor, Access::AllOrgs(TokenScope::KeysRead), now).await?,
+    };
+    operands::check_key_count(sha256)?;
+    let found = sha256.iter().map(async |text| {
+        let digest = KeyDigest::from_hex(text)?;
+        let Some(id) = management.state.key_of(&digest).await? else { return Ok::<_, ManagementError>(None) };
+        let Some(own) = own else { return Ok(Some((text.clone(), id))) };
+        // A key of another organization is reported as absent.
+        let key = management.state.key(id).await?;
+        Ok(key.filter(|key| key.org == own && !key.session_quota_key).map(|key| (text.clone(), key.id)))
+    });
+    Ok(try_join_all(found).await?.into_iter().flatten().collect())
+}
 
-    /// Lists the keys of an organization, revoked ones too, a page at a time; for users who do not administer it, their
-    /// own. Where few keys match the filter, a page can have fewer of them than its limit, or none, and a cursor.
-    ///
-    /// # Errors
-    /// [`ManagementError::NoOrg`], [`ManagementError::Cursor`].
-    pub async fn list_keys(
-        &self,
-        actor: &Actor,
-        org: &str,
-        query: &KeyQuery,
-        page: &PageQuery,
-        now: Micros,
-    ) -> Result<Page<Key>, ManagementError> {
-        self.authorize(actor, Access::Org(org, TokenScope::KeysRead), now).await?;
-        let org = self.find_org(org).await?;
-        let owner = actor.visible_owner().or_else(|| query.owner());
-        let list = KeyList { org: org.id, owner, newest_first: query.newest_first };
-        if page.cursor.is_none()
-            && let Some(items) = self.look_up_keys(&org, list, query, now).await?
-        {
-            return Ok(Page { items: self.with_actors(actor, org.id, items).await?, next: None });
+/// Lists the keys of an organization, revoked ones too, a page at a time; for users who do not administer it, their
+/// own. Where few keys match the filter, a page can have fewer of them than its limit, or none, and a cursor.
+///
+/// # Errors
+/// [`ManagementError::NoOrg`], [`ManagementError::Cursor`].
+pub async fn list_keys(
+    management: &Management,
+    actor: &Actor,
+    org: &str,
+    query: &KeyQuery,
+    page: &PageQuery,
+    now: Micros,
+) -> Result<Page<Key>, ManagementError> {
+    authorize(management, actor, Access::Org(org, TokenScope::KeysRead), now).await?;
+    let org = find_org(management, org).await?;
+    let owner = actor.visible_owner().or_else(|| query.owner());
+    let list = KeyList { org: org.id, owner, newest_first: query.newest_first };
+    if page.cursor.is_none()
+        && let Some(items) = look_up_keys(management, &org, list, query, now).await?
+    {
+        return Ok(Page { items: with_actors(management, actor, org.id, items).await?, next: None });
+    }
+    let sealer = cursor_sealer(management, &("keys", list.org, list.owner, query)).await?;
+    let after = sealer.open(page.cursor.as_deref())?;
+    let Page { items, next } = find_keys(management, &org, list, after, query, page.limit, now).await?;
+    sealer.seal(Page { items: with_actors(management, actor, org.id, items).await?, next })
+}
+
+/// Lists all keys of an organization that [`list_keys`] lists, when it is the turn of the actor.
+///
+/// # Errors
+/// [`ManagementError::ListTooLong`], [`ManagementError::TooManyLists`], [`ManagementError::NoOrg`].
+pub async fn list_all_keys(
+    management: &Management,
+    actor: &Actor,
+    org: &str,
+    query: &KeyQuery,
+    now: Micros,
+) -> Result<Vec<Key>, ManagementError> {
+    authorize(management, actor, Access::Org(org, TokenScope::KeysRead), now).await?;
+    // As much work as that of many calls: it takes turns with the reads of the journal.
+    let _turn = management.reads.acquire(actor.person()).await.map_err(|_| ManagementError::TooManyLists)?;
+    read_pages(management, actor, org, query, MAX_PAGES, now).await
+}
+
+/// The keys of all pages of a list; an error when there are more than `max` pages.
+async fn read_pages(
+    management: &Management,
+    actor: &Actor,
+    org: &str,
+    query: &KeyQuery,
+    max: usize,
+    now: Micros,
+) -> Result<Vec<Key>, ManagementError> {
+    let mut page = PageQuery::first(PageLimit::MAX);
+    let mut keys = Vec::new();
+    for _ in 0..max {
+        let Page { items, next } = list_keys(management, actor, org, query, &page, now).await?;
+        keys.extend(items);
+        if next.is_none() {
+            return Ok(keys);
         }
-        let sealer = self.cursor_sealer(&("keys", list.org, list.owner, query)).await?;
-        let after = sealer.open(page.cursor.as_deref())?;
-        let Page { items, next } = self.find_keys(&org, list, after, query, page.limit, now).await?;
-        sealer.seal(Page { items: self.with_actors(actor, org.id, items).await?, next })
+        page.cursor = next;
+        // Requests of the same worker are served between two pages.
+        tokio::task::yield_now().await;
     }
+    Err(ManagementError::ListTooLong(max * PageLimit::MAX.get()))
+}
 
-    /// Lists all keys of an organization that [`Self::list_keys`] lists, when it is the turn of the actor.
-    ///
-    /// # Errors
-    /// [`ManagementError::ListTooLong`], [`ManagementError::TooManyLists`], [`ManagementError::NoOrg`].
-    pub async fn list_all_keys(
-        &self,
-        actor: &Actor,
-        org: &str,
-        query: &KeyQuery,
-        now: Micros,
-    ) -> Result<Vec<Key>, ManagementError> {
-        self.authorize(actor, Access::Org(org, TokenScope::KeysRead), now).await?;
-        // As much work as that of many calls: it takes turns with the reads of the journal.
-        let _turn = self.reads.acquire(actor.person()).await.map_err(|_| ManagementError::TooManyLists)?;
-        self.read_pages(actor, org, query, MAX_PAGES, now).await
+/// The key that the text of a query names, if it is in the list: one look-up however many keys there are. None when
+/// the text is to be searched for.
+async fn look_up_keys(
+    management: &Management,
+    org: &Org,
+    list: KeyList,
+    query: &KeyQuery,
+    now: Micros,
+) -> Result<Option<Vec<Key>>, ManagementError> {
+    let Some(named) = query.named_key() else { return Ok(None) };
+    let id = match named {
+        NamedKey::Id(id) => Some(id),
+        NamedKey::Digest(digest) => management.state.key_of(&digest).await?,
+    };
+    let key = match id {
+        Some(id) => management.state.key(id).await?,
+        None => None,
+    };
+    let is_listed = |key: &state::Key| {
+        key.org == list.org && list.owner.is_none_or(|owner| owner == key.user) && !key.session_quota_key
+    };
+    let key = key.filter(is_listed);
+    if key.is_none() && matches!(named, NamedKey::Id(_)) {
+        return Ok(None);
     }
+    let shown = show_keys(management, org, key.into_iter().collect(), now).await?;
+    Ok(Some(shown.into_iter().map(|(_, key)| key).filter(|key| query.matches_fields(key, now)).collect()))
+}
 
-    /// The keys of all pages of a list; an error when there are more than `max` pages.
-    async fn read_pages(
-        &self,
-        actor: &Actor,
-        org: &str,
-        query: &KeyQuery,
-        max: usize,
-        now: Micros,
-    ) -> Result<Vec<Key>, ManagementError> {
-        let mut page = PageQuery::first(PageLimit::MAX);
-        let mut keys = Vec::new();
-        for _ in 0..max {
-            let Page { items, next } = self.list_keys(actor, org, query, &page, now).await?;
-            keys.extend(items);
-            if next.is_none() {
-                return Ok(keys);
-            }
-            page.cursor = next;
-            // Requests of the same worker are served between two pages.
-            tokio::task::yield_now().await;
-        }
-        Err(ManagementError::ListTooLong(max * PageLimit::MAX.get()))
-    }
-
-    /// The key that the text of a query names, if it is in the list: one look-up however many keys there are. None when
-    /// the text is to be searched for.
-    async fn look_up_keys(
-        &self,
-        org: &Org,
-        list: KeyList,
-        query: &KeyQuery,
-        now: Micros,
-    ) -> Result<Option<Vec<Key>>, ManagementError> {
-        let Some(named) = query.named_key() else { return Ok(None) };
-        let id = match named {
-            NamedKey::Id(id) => Some(id),
-            NamedKey::Digest(digest) => self.state.key_of(&digest).await?,
-        };
-        let key = match id {
-            Some(id) => self.state.key(id).await?,
-            None => None,
-        };
-        let is_listed = |key: &state::Key| {
-            key.org == list.org && list.owner.is_none_or(|owner| owner == key.user) && !key.session_quota_key
-        };
-        let key = key.filter(is_listed);
-        if key.is_none() && matches!(named, NamedKey::Id(_)) {
-            return Ok(None);
-        }
-        let shown = self.show_keys(org, key.into_iter().collect(), now).await?;
-        Ok(Some(shown.into_iter().map(|(_, key)| key).filter(|key| query.matches_fields(key, now)).collect()))
-    }
-
-    /// The keys behind a position that match the filter.
-    async fn find_keys(
-        &self,
-        org: &Org,
-        list: KeyList,
-        mut after: Option<KeyPosition>,
-        query: &KeyQuery,
-        limit: PageLimit,
-        now: Micros,
-    ) -> Result<Page<Key, KeyPosition>, ManagementError> {
-        let limit = limit.get();
-        let mut items = Vec::new();
-        for _ in 0..MAX_READ.div_ceil(limit) {
-            let batch = self.state.page_of_keys(list, after, limit).await?;
-            let end = batch.items.last().map(KeyPosition::from);
-            for (position, key) in self.show_keys(org, batch.items, now).await? {
-                after = Some(position);
-                items.extend(Some(key).filter(|key| query.matches(key, now)));
-                if items.len() == limit {
-                    break;
-                }
-            }
-            if batch.next.is_none() && (end.is_none() || end == after) {
-                return Ok(Page { items, next: None });
-            }
+/// The keys behind a position that match the filter.
+async fn find_keys(
+    management: &Management,
+    org: &Org,
+    list: KeyList,
+    mut after: Option<KeyPosition>,
+    query: &KeyQuery,
+    limit: PageLimit,
+    now: Micros,
+) -> Result<Page<Key, KeyPosition>, ManagementError> {
+    let limit = limit.get();
+    let mut items = Vec::new();
+    for _ in 0..MAX_READ.div_ceil(limit) {
+        let batch = management.state.page_of_keys(list, after, limit).await?;
+        let end = batch.items.last().map(KeyPosition::from);
+        for (position, key) in show_keys(management, org, batch.items, now).await? {
+            after = Some(position);
+            items.extend(Some(key).filter(|key| query.matches(key, now)));
             if items.len() == limit {
                 break;
             }
         }
-        Ok(Page { items, next: after })
+        if batch.next.is_none() && (end.is_none() || end == after) {
+            return Ok(Page { items, next: None });
+        }
+        if items.len() == limit {
+            break;
+        }
     }
+    Ok(Page { items, next: after })
+}
 
-    /// The keys as results show them, each with its position. Each user is looked up once.
-    async fn show_keys(
-        &self,
-        org: &Org,
-        keys: Vec<state::Key>,
-        now: Micros,
-    ) -> Result<Vec<(KeyPosition, Key)>, ManagementError> {
-        let ids: HashSet<UserId> = keys.iter().map(|key| key.user).collect();
-        let users = try_join_all(ids.into_iter().map(|id| self.state.member(org.id, id))).await?;
-        let users: HashMap<UserId, state::User> =
-            users.into_iter().flatten().map(|(_, user)| (user.id, user)).collect();
-        let show = |key: &state::Key| Key::new(key, users.get(&key.user), Some(org), self.quota(key), now);
-        Ok(keys.iter().map(|key| (KeyPosition::from(key), show(key))).collect())
-    }
+/// The keys as results show them, each with its position. Each user is looked up once.
+async fn show_keys(
+    management: &Management,
+    org: &Org,
+    keys: Vec<state::Key>,
+    now: Micros,
+) -> Result<Vec<(KeyPosition, Key)>, ManagementError> {
+    let ids: HashSet<UserId> = keys.iter().map(|key| key.user).collect();
+    let users = try_join_all(ids.into_iter().map(|id| management.state.member(org.id, id))).await?;
+    let users: HashMap<UserId, state::User> = users.into_iter().flatten().map(|(_, user)| (user.id, user)).collect();
+    let show = |key: &state::Key| Key::new(key, users.get(&key.user), Some(org), quota(management, key), now);
+    Ok(keys.iter().map(|key| (KeyPosition::from(key), show(key))).collect())
+}
 
-    /// Keys of an organization with their actors, as the viewer may know them.
-    async fn with_actors(&self, viewer: &Actor, org: OrgId, keys: Vec<Key>) -> Result<Vec<Key>, ManagementError> {
-        let ids: Vec<KeyId> = keys.iter().map(|key| key.id).collect();
-        let actors = self.key_actors(viewer, org, &ids).await?;
-        Ok(keys.into_iter().zip(&actors).map(|(key, actors)| key.with_actors(actors)).collect())
-    }
+/// Keys of an organization with their actors, as the viewer may know them.
+async fn with_actors(
+    management: &Management,
+    viewer: &Actor,
+    org: OrgId,
+    keys: Vec<Key>,
+) -> Result<Vec<Key>, ManagementError> {
+    let ids: Vec<KeyId> = keys.iter().map(|key| key.id).collect();
+    let actors = key_actors(management, viewer, org, &ids).await?;
+    Ok(keys.into_iter().zip(&actors).map(|(key, actors)| key.with_actors(actors)).collect())
 }
 
 #[cfg(test)]
 mod tests {
     use super::super::uses::tests::{OPERATOR, management};
     use super::*;
-    use crate::management::{NewKeyRequest, PolicyUpdate, SecretSource};
+    use crate::management::{self, NewKeyRequest, PolicyUpdate, SecretSource};
 
     #[tokio::test]
     async fn list_of_more_pages_is_refused_and_not_cut() {
         let directory = tempfile::tempdir().unwrap();
         let management = management(directory.path());
         let now = Micros(1_700_000_000_000_000);
-        management.create_org(OPERATOR, "acme", now).await.unwrap();
-        management.create_user(OPERATOR, "acme", "ada@example.com", Vec::new(), now).await.unwrap();
+        management::create_org(&management, OPERATOR, "acme", now).await.unwrap();
+        management::create_user(&management, OPERATOR, "acme", "ada@example.com", Vec::new(), now).await.unwrap();
         for number in 0..=PageLimit::MAX.get() {
             let name = format!("key {number}");
             let request = NewKeyRequest { user: "ada@example.com", name: &name, policy: PolicyUpdate::default() };
-            management.create_key(OPERATOR, "acme", request, SecretSource::Generated, now).await.unwrap();
+            management::create_key(&management, OPERATOR, "acme", request, SecretSource::Generated, now).await.unwrap();
         }
-        let read = async |max| management.read_pages(OPERATOR, "acme", &KeyQuery::default(), max, now).await;
+        let read = async |max| read_pages(&management, OPERATOR, "acme", &KeyQuery::default(), max, now).await;
         assert!(matches!(read(1).await, Err(ManagementError::ListTooLong(100))));
         assert_eq!(read(2).await.unwrap().len(), 101);
-        let all = management.list_all_keys(OPERATOR, "acme", &KeyQuery::default(), now).await.unwrap();
+        let all = list_all_keys(&management, OPERATOR, "acme", &KeyQuery::default(), now).await.unwrap();
         assert_eq!(all.len(), 101);
     }
 }

@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use super::actor::AuditActor;
-use super::audited_change::Target;
-use super::authorization::Access;
-use super::owned_key::OwnedKey;
+use super::audited_change::{Target, apply_change};
+use super::authorization::{Access, authorize};
+use super::owned_key::{OwnedKey, find_key, show_owned};
 use super::{Actor, Key, Management, ManagementError, given};
 use domain::clock::Micros;
 use domain::identity::Permission;
@@ -117,50 +117,53 @@ impl PolicyUpdate {
     }
 }
 
-impl Management {
-    /// Disables a key: refused from the next decision on, and what is open ends, until it is enabled. Of several
-    /// disablings the first stands.
-    ///
-    /// # Errors
-    /// [`ManagementError::NoKey`], [`ManagementError::Revoked`].
-    pub async fn disable_key(
-        &self,
-        actor: &Actor,
-        id: KeyId,
-        has_leaked: bool,
-        now: Micros,
-    ) -> Result<Key, ManagementError> {
-        let by_actor = if actor.is_operator() { DisabledBy::Operator } else { DisabledBy::Person };
-        let cause = if has_leaked { DisabledBy::Leak } else { by_actor };
-        let patch = PolicyPatch { disabled: Field::Set(Disabled { at: now, by: cause }), ..PolicyPatch::default() };
-        let by = self.authorize(actor, Access::Key(id, TokenScope::KeysSet), now).await?;
-        self.change_policy("key.disable", &self.find_key(actor, id).await?, patch, by).await
-    }
+/// Disables a key: refused from the next decision on, and what is open ends, until it is enabled. Of several
+/// disablings the first stands.
+///
+/// # Errors
+/// [`ManagementError::NoKey`], [`ManagementError::Revoked`].
+pub async fn disable_key(
+    management: &Management,
+    actor: &Actor,
+    id: KeyId,
+    has_leaked: bool,
+    now: Micros,
+) -> Result<Key, ManagementError> {
+    let by_actor = if actor.is_operator() { DisabledBy::Operator } else { DisabledBy::Person };
+    let cause = if has_leaked { DisabledBy::Leak } else { by_actor };
+    let patch = PolicyPatch { disabled: Field::Set(Disabled { at: now, by: cause }), ..PolicyPatch::default() };
+    let by = authorize(management, actor, Access::Key(id, TokenScope::KeysSet), now).await?;
+    change_policy(management, "key.disable", &find_key(management, actor, id).await?, patch, by).await
+}
 
-    /// Enables a key that was disabled. What the operator disabled only the operator can enable.
-    ///
-    /// # Errors
-    /// [`ManagementError::NoKey`], [`ManagementError::Revoked`], [`ManagementError::DisabledByOperator`].
-    pub async fn enable_key(&self, actor: &Actor, id: KeyId, now: Micros) -> Result<Key, ManagementError> {
-        let patch = PolicyPatch { disabled: Field::Clear, enabled: Some(now), ..PolicyPatch::default() };
-        let by = self.authorize(actor, Access::Key(id, TokenScope::KeysSet), now).await?;
-        self.change_policy("key.enable", &self.find_key(actor, id).await?, patch, by).await
-    }
+/// Enables a key that was disabled. What the operator disabled only the operator can enable.
+///
+/// # Errors
+/// [`ManagementError::NoKey`], [`ManagementError::Revoked`], [`ManagementError::DisabledByOperator`].
+pub async fn enable_key(
+    management: &Management,
+    actor: &Actor,
+    id: KeyId,
+    now: Micros,
+) -> Result<Key, ManagementError> {
+    let patch = PolicyPatch { disabled: Field::Clear, enabled: Some(now), ..PolicyPatch::default() };
+    let by = authorize(management, actor, Access::Key(id, TokenScope::KeysSet), now).await?;
+    change_policy(management, "key.enable", &find_key(management, actor, id).await?, patch, by).await
+}
 
-    /// Makes a change of a key for an actor who may see the key. The state refuses what exceeds the actor's scope.
-    async fn change_policy(
-        &self,
-        operation: &'static str,
-        owned: &OwnedKey,
-        patch: PolicyPatch,
-        by: AuditActor<'_>,
-    ) -> Result<Key, ManagementError> {
-        let key = owned.key.id;
-        let change = Change::set_key_policy(key, Box::new(patch), by.actor.policy_scope(by.now));
-        self.apply_change(operation, Target::of_key(&owned.key), change, by).await?;
-        // Read again: others may have changed other fields.
-        Ok(self.show_owned(&self.find_key(by.actor, key).await?, by.now))
-    }
+/// Makes a change of a key for an actor who may see the key. The state refuses what exceeds the actor's scope.
+async fn change_policy(
+    management: &Management,
+    operation: &'static str,
+    owned: &OwnedKey,
+    patch: PolicyPatch,
+    by: AuditActor<'_>,
+) -> Result<Key, ManagementError> {
+    let key = owned.key.id;
+    let change = Change::set_key_policy(key, Box::new(patch), by.actor.policy_scope(by.now));
+    apply_change(management, operation, Target::of_key(&owned.key), change, by).await?;
+    // Read again: others may have changed other fields.
+    Ok(show_owned(management, &find_key(management, by.actor, key).await?, by.now))
 }
 
 fn check_permissions(of_key: Option<&[Permission]>, of_user: &[Permission]) -> Result<(), ManagementError> {

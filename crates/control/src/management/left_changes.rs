@@ -36,73 +36,71 @@ enum Question {
     SessionEnded(String),
 }
 
-impl Management {
-    /// Records the outcomes of changes that processes which are gone have left, for as long as the task lives.
-    pub async fn end_left_changes(&self) {
-        let mut left = Vec::new();
-        loop {
-            left = self.end_changes(left).await;
-            sleep(INTERVAL).await;
-        }
+/// Records the outcomes of changes that processes which are gone have left, for as long as the task lives.
+pub async fn end_left_changes(management: &Management) {
+    let mut left = Vec::new();
+    loop {
+        left = end_changes(management, left).await;
+        sleep(INTERVAL).await;
     }
+}
 
-    /// The same once: changes about which the state gives no answer are left to the next start.
-    pub async fn end_left_changes_once(&self) {
-        self.end_changes(Vec::new()).await;
-    }
+/// The same once: changes about which the state gives no answer are left to the next start.
+pub async fn end_left_changes_once(management: &Management) {
+    end_changes(management, Vec::new()).await;
+}
 
-    /// Records the outcomes of these changes, and of those that were left since; returns those without an answer.
-    async fn end_changes(&self, mut changes: Vec<Record>) -> Vec<Record> {
-        changes.extend(self.journal.take_left_changes().unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot read the changes that the last gateway left without an outcome");
-            Vec::new()
-        }));
-        let mut unanswered = Vec::new();
-        for change in changes {
-            let Ok(holds) = self.holds(&change).await else {
-                unanswered.push(change);
-                continue;
-            };
-            let outcome = match holds {
-                Some(true) => Outcome::Completed,
-                Some(false) => Outcome::Aborted,
-                None => Outcome::InDoubt,
-            };
-            tracing::warn!(id = %change.id, action = change.action, outcome = outcome.name(),
-                "the last gateway left a change without an outcome; recorded what the state says");
-            self.journal.end_left_change(change.id, outcome);
-        }
-        unanswered
+/// Records the outcomes of these changes, and of those that were left since; returns those without an answer.
+async fn end_changes(management: &Management, mut changes: Vec<Record>) -> Vec<Record> {
+    changes.extend(management.journal.take_left_changes().unwrap_or_else(|error| {
+        tracing::warn!(%error, "cannot read the changes that the last gateway left without an outcome");
+        Vec::new()
+    }));
+    let mut unanswered = Vec::new();
+    for change in changes {
+        let Ok(holds) = holds(management, &change).await else {
+            unanswered.push(change);
+            continue;
+        };
+        let outcome = match holds {
+            Some(true) => Outcome::Completed,
+            Some(false) => Outcome::Aborted,
+            None => Outcome::InDoubt,
+        };
+        tracing::warn!(id = %change.id, action = change.action, outcome = outcome.name(),
+            "the last gateway left a change without an outcome; recorded what the state says");
+        management.journal.end_left_change(change.id, outcome);
     }
+    unanswered
+}
 
-    /// Returns whether the state has what a change was to make; none when it does not tell.
-    async fn holds(&self, change: &Record) -> Result<Option<bool>, Unavailable> {
-        // An export changes nothing, and its file is not complete.
-        if change.action == "state.export" {
-            return Ok(Some(false));
-        }
-        let Some(question) = Question::of(change) else { return Ok(None) };
-        let state = &self.state;
-        Ok(match question {
-            Question::Key(id, is_made) => state.key(id).await?.as_ref().map(is_made),
-            Question::KeyExists(id) => Some(state.key(id).await?.is_some()),
-            Question::KeyRotated(id) => state.key(id).await?.map(|key| key.rotated >= Some(change.time)),
-            Question::Org(id, is_made) => state.org(id).await?.as_ref().map(is_made),
-            Question::OrgExists(id) => Some(state.org(id).await?.is_some()),
-            Question::User(org, id, is_made) => state.member(org, id).await?.map(|(_, user)| is_made(&user)),
-            Question::UserExists(org, id) => Some(state.member(org, id).await?.is_some()),
-            Question::Token { id, revoked } => {
-                let Ok(id) = id.parse() else { return Ok(None) };
-                let token = state.management_token(id).await?;
-                if revoked { token.map(|token| token.revoked.is_some()) } else { Some(token.is_some()) }
-            }
-            Question::Rule { org, name, exists } => Some(state.federation_rule(org, &name).await?.is_some() == exists),
-            Question::SessionEnded(id) => {
-                let Ok(id) = id.parse() else { return Ok(None) };
-                Some(state.session_by_id(id, clock::now()).await?.is_none())
-            }
-        })
+/// Returns whether the state has what a change was to make; none when it does not tell.
+async fn holds(management: &Management, change: &Record) -> Result<Option<bool>, Unavailable> {
+    // An export changes nothing, and its file is not complete.
+    if change.action == "state.export" {
+        return Ok(Some(false));
     }
+    let Some(question) = Question::of(change) else { return Ok(None) };
+    let state = &management.state;
+    Ok(match question {
+        Question::Key(id, is_made) => state.key(id).await?.as_ref().map(is_made),
+        Question::KeyExists(id) => Some(state.key(id).await?.is_some()),
+        Question::KeyRotated(id) => state.key(id).await?.map(|key| key.rotated >= Some(change.time)),
+        Question::Org(id, is_made) => state.org(id).await?.as_ref().map(is_made),
+        Question::OrgExists(id) => Some(state.org(id).await?.is_some()),
+        Question::User(org, id, is_made) => state.member(org, id).await?.map(|(_, user)| is_made(&user)),
+        Question::UserExists(org, id) => Some(state.member(org, id).await?.is_some()),
+        Question::Token { id, revoked } => {
+            let Ok(id) = id.parse() else { return Ok(None) };
+            let token = state.management_token(id).await?;
+            if revoked { token.map(|token| token.revoked.is_some()) } else { Some(token.is_some()) }
+        }
+        Question::Rule { org, name, exists } => Some(state.federation_rule(org, &name).await?.is_some() == exists),
+        Question::SessionEnded(id) => {
+            let Ok(id) = id.parse() else { return Ok(None) };
+            Some(state.session_by_id(id, clock::now()).await?.is_none())
+        }
+    })
 }
 
 impl Question {

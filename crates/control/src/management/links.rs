@@ -6,8 +6,11 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::authorization::Access;
-use super::sessions::{NewSession, target};
+use super::audited_change::apply_change;
+use super::authorization::{Access, authorize};
+use super::operands::{find_org, find_user};
+use super::session::target;
+use super::sessions::{NewSession, session_settings, start_session};
 use super::{Actor, ClientInfo, Management, ManagementError, SessionSettings};
 use crate::secret_text;
 use domain::clock::{self, Micros};
@@ -50,89 +53,94 @@ struct LinkTicket {
     expires: Micros,
 }
 
-impl Management {
-    /// Creates a link that signs a user in to the dashboard, once. For the operator.
-    ///
-    /// # Errors
-    /// [`ManagementError::NoSessions`], [`ManagementError::LinksDisabled`], [`ManagementError::NoOrg`],
-    /// [`ManagementError::NoUser`]; [`ManagementError::NotPerson`] for a service.
-    pub async fn create_link(
-        &self,
-        actor: &Actor,
-        org: &str,
-        user: &str,
-        now: Micros,
-    ) -> Result<Link, ManagementError> {
-        let by = self.authorize(actor, Access::Operator, now).await?;
-        let settings = self.link_settings()?;
-        let org = self.find_org(org).await?;
-        let user = self.find_user(org.id, user).await?;
-        if user.is_service() {
-            return Err(ManagementError::NotPerson(user.email));
-        }
-        let token = Token::generate()?;
-        let expires = now.after(LINK_LIFETIME);
-        let ticket = LinkTicket { membership: Membership { org: org.id, user: user.id }, expires };
-        self.apply_change("session.link", target(org.id, user.id), ticket.put(token.digest()), by).await?;
-        let url = Secret::new(format!("{}/link/{}", settings.url, token.expose()));
-        Ok(Link { url, email: user.email, expires })
+/// Creates a link that signs a user in to the dashboard, once. For the operator.
+///
+/// # Errors
+/// [`ManagementError::NoSessions`], [`ManagementError::LinksDisabled`], [`ManagementError::NoOrg`],
+/// [`ManagementError::NoUser`]; [`ManagementError::NotPerson`] for a service.
+pub async fn create_link(
+    management: &Management,
+    actor: &Actor,
+    org: &str,
+    user: &str,
+    now: Micros,
+) -> Result<Link, ManagementError> {
+    let by = authorize(management, actor, Access::Operator, now).await?;
+    let settings = link_settings(management)?;
+    let org = find_org(management, org).await?;
+    let user = find_user(management, org.id, user).await?;
+    if user.is_service() {
+        return Err(ManagementError::NotPerson(user.email));
     }
+    let token = Token::generate()?;
+    let expires = now.after(LINK_LIFETIME);
+    let ticket = LinkTicket { membership: Membership { org: org.id, user: user.id }, expires };
+    apply_change(management, "session.link", target(org.id, user.id), ticket.put(token.digest()), by).await?;
+    let url = Secret::new(format!("{}/link/{}", settings.url, token.expose()));
+    Ok(Link { url, email: user.email, expires })
+}
 
-    /// Signs in with a link: starts a session and returns the token for the browser.
-    ///
-    /// # Errors
-    /// [`ManagementError::InvalidLink`] when it was used, has expired, or never existed; others as for all operations.
-    pub async fn sign_in_with_link(
-        &self,
-        link: &TokenDigest,
-        previous: Option<TokenDigest>,
-        client: ClientInfo,
-        now: Micros,
-    ) -> Result<(Token, Session), ManagementError> {
-        self.link_settings()?;
-        let LinkTicket { membership, .. } = self.take_link(link, now).await?;
-        let (_, user) = self.find_link_member(membership).await?;
-        let new_session = NewSession {
-            memberships: vec![membership],
-            person: PersonId::from_user(user.id),
-            email: user.email,
-            provider: None,
-            id_token: None,
-            previous,
-        };
-        self.start_session(new_session, client, now).await
-    }
+/// Signs in with a link: starts a session and returns the token for the browser.
+///
+/// # Errors
+/// [`ManagementError::InvalidLink`] when it was used, has expired, or never existed; others as for all operations.
+pub async fn sign_in_with_link(
+    management: &Management,
+    link: &TokenDigest,
+    previous: Option<TokenDigest>,
+    client: ClientInfo,
+    now: Micros,
+) -> Result<(Token, Session), ManagementError> {
+    link_settings(management)?;
+    let LinkTicket { membership, .. } = take_link(management, link, now).await?;
+    let (_, user) = find_link_member(management, membership).await?;
+    let new_session = NewSession {
+        memberships: vec![membership],
+        person: PersonId::from_user(user.id),
+        email: user.email,
+        provider: None,
+        id_token: None,
+        previous,
+    };
+    start_session(management, new_session, client, now).await
+}
 
-    /// Shows what a link offers, for the page that asks for confirmation before the link is taken.
-    ///
-    /// The ticket is taken and put back unchanged: a sign-in with the link at the same moment may find it gone.
-    ///
-    /// # Errors
-    /// As for [`Management::sign_in_with_link`].
-    pub async fn preview_link(&self, link: &TokenDigest, now: Micros) -> Result<LinkPreview, ManagementError> {
-        self.link_settings()?;
-        let ticket = self.take_link(link, now).await?;
-        self.state.change(ticket.put(*link)).await?;
-        let (org, user) = self.find_link_member(ticket.membership).await?;
-        Ok(LinkPreview { email: user.email, org: org.name, expires: ticket.expires })
-    }
+/// Shows what a link offers, for the page that asks for confirmation before the link is taken.
+///
+/// The ticket is taken and put back unchanged: a sign-in with the link at the same moment may find it gone.
+///
+/// # Errors
+/// As for [`sign_in_with_link`](super::sign_in_with_link).
+pub async fn preview_link(
+    management: &Management,
+    link: &TokenDigest,
+    now: Micros,
+) -> Result<LinkPreview, ManagementError> {
+    link_settings(management)?;
+    let ticket = take_link(management, link, now).await?;
+    management.state.change(ticket.put(*link)).await?;
+    let (org, user) = find_link_member(management, ticket.membership).await?;
+    Ok(LinkPreview { email: user.email, org: org.name, expires: ticket.expires })
+}
 
-    fn link_settings(&self) -> Result<&SessionSettings, ManagementError> {
-        let settings = self.session_settings()?;
-        if settings.links { Ok(settings) } else { Err(ManagementError::LinksDisabled) }
-    }
+fn link_settings(management: &Management) -> Result<&SessionSettings, ManagementError> {
+    let settings = session_settings(management)?;
+    if settings.links { Ok(settings) } else { Err(ManagementError::LinksDisabled) }
+}
 
-    async fn take_link(&self, link: &TokenDigest, now: Micros) -> Result<LinkTicket, ManagementError> {
-        let content = self.state.take_ticket(link, now).await?.ok_or(ManagementError::InvalidLink)?;
-        // Sign-ins under way are tickets too: the `state` of one does not open a session as a link.
-        serde_json::from_slice(&content).map_err(|_| ManagementError::InvalidLink)
-    }
+async fn take_link(management: &Management, link: &TokenDigest, now: Micros) -> Result<LinkTicket, ManagementError> {
+    let content = management.state.take_ticket(link, now).await?.ok_or(ManagementError::InvalidLink)?;
+    // Sign-ins under way are tickets too: the `state` of one does not open a session as a link.
+    serde_json::from_slice(&content).map_err(|_| ManagementError::InvalidLink)
+}
 
-    /// Looks up the user that a link signs in, who may have been removed or withdrawn since it was created.
-    async fn find_link_member(&self, membership: Membership) -> Result<(state::Org, state::User), ManagementError> {
-        let member = self.state.member(membership.org, membership.user).await?;
-        member.filter(|(_, user)| user.is_active() && !user.is_service()).ok_or(ManagementError::InvalidLink)
-    }
+/// Looks up the user that a link signs in, who may have been removed or withdrawn since it was created.
+async fn find_link_member(
+    management: &Management,
+    membership: Membership,
+) -> Result<(state::Org, state::User), ManagementError> {
+    let member = management.state.member(membership.org, membership.user).await?;
+    member.filter(|(_, user)| user.is_active() && !user.is_service()).ok_or(ManagementError::InvalidLink)
 }
 
 impl LinkTicket {

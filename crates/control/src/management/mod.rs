@@ -55,6 +55,7 @@ mod usage_summary;
 mod records;
 mod changes;
 mod read_queue;
+mod session;
 mod sessions;
 mod session_end;
 mod session_bound;
@@ -72,45 +73,63 @@ pub mod given;
 mod cursor;
 mod sealed_text;
 mod conditions;
+mod replay;
 mod audited_change;
 mod left_changes;
 mod error;
 
-pub use actor::{ADMIN, Actor, ClientInfo, Conditions, IdempotentCall, Operator, Program, SignedInUser};
-pub use backup::{AcceptedState, StateExport};
+pub use actor::{
+    ADMIN, Actor, ClientInfo, Conditions, IdempotentCall, Operator, Program, SignedInUser, authenticate_session,
+};
+pub use backup::{AcceptedState, StateExport, accept_state, export_state, import_state};
 pub(crate) use backup::{STATE_MEDIA_TYPE, run_beside};
-pub use changes::{ChangeEntry, ChangePage, ChangeUser};
-pub(crate) use conditions::Replay;
+pub use changes::{ChangeEntry, ChangePage, list_changes};
 pub(crate) use error::RouteError;
 pub use error::{ErrorKind, ManagementError, Row};
-pub use explain::{Explanation, LimitStatus};
-pub use federation_rules::{FEDERATED_KEY_LIFETIME, FederationRule, NewFederationRule};
+pub use explain::{Explanation, LimitStatus, explain_key};
+pub use federation_rules::{
+    FEDERATED_KEY_LIFETIME, FederationRule, NewFederationRule, create_federation_rule, list_federation_rules,
+    remove_federation_rule, show_federation_rule,
+};
 pub use key::{ApiKey, GoodPractice, Key, KeyLimits, LimitPatch, LimitUpdate, NewKey};
-pub use key_actor::KeyActor;
-pub use key_creation::{GivenSecret, NewKeyRequest, SecretSource};
-pub use key_policy::PolicyUpdate;
+pub use key_actor::{ChangeUser, KeyActor};
+pub use key_creation::{GivenSecret, NewKeyRequest, SecretSource, create_key};
+pub use key_list::{find_keys_by_digest, list_all_keys, list_keys};
+pub use key_policy::{PolicyUpdate, disable_key, enable_key};
 pub use key_query::KeyQuery;
 pub use key_status::{KeyMark, KeyStatus};
-pub use keys::KeyImport;
-pub use keys_by_digest::PutKey;
-pub use links::{Link, LinkPreview};
+pub use keys::{KeyImport, import_key, revoke_key, show_key};
+pub use keys_by_digest::{PutKey, put_key_by_digest};
+pub use left_changes::{end_left_changes, end_left_changes_once};
+pub use links::{Link, LinkPreview, create_link, preview_link, sign_in_with_link};
 pub use operands::check_digest;
 pub use org_policy::OrgPolicyUpdate;
-pub use orgs::{Org, check_concurrent};
-pub use patches::{KeyUpdate, OrgUpdate, UserUpdate};
-pub use rotation::Rotation;
-pub use sessions::{Session, SessionSettings};
-pub use shown_key::{KeySealer, SEALED_KEY_LIFETIME};
-pub use sign_in::{Entitlements, ProviderSignIn};
+pub use orgs::{Org, check_concurrent, create_org, list_orgs, member_orgs, show_org};
+pub use patches::{KeyUpdate, OrgUpdate, UserUpdate, update_key, update_org, update_user};
+pub use records::list_records;
+pub(crate) use replay::{Replay, idempotency_place, idempotency_record, replay};
+pub use rotation::{Rotation, rotate_key};
+pub use services::create_service;
+pub use session::Session;
+pub use session_end::{end_other_sessions, end_session, end_sessions, sign_out};
+pub use sessions::{SessionSettings, accessible_orgs, choose_org, list_sessions};
+pub use shown_key::{KeySealer, SEALED_KEY_LIFETIME, key_sealer};
+pub use sign_in::{Entitlements, ProviderSignIn, sign_in_with_provider, store_pending_sign_in, take_pending_sign_in};
 pub use state::duration_text;
 pub use token::{Descendants, NewToken, Token, TokenStatus};
-pub use token_exchange::{ExchangeTarget, ExchangedKey};
-pub use tokens::{ADMIN_SCOPES, TokenSettings};
+pub use token_authentication::authenticate_token;
+pub use token_exchange::{ExchangeTarget, ExchangedKey, exchange_token, find_exchange_target};
+pub use token_revocation::revoke_token;
+pub use tokens::{ADMIN_SCOPES, TokenSettings, create_token, list_tokens, show_token};
 pub use unix_user::UnixUser;
-pub use usage::{UsageRequest, UsageScope};
+pub use unused_keys::sweep_unused_keys;
+pub(crate) use usage::has_fleet;
+pub use usage::{UsageRequest, UsageScope, show_usage};
 pub use usage_summary::{UsageItem, UsageSummary};
 pub use user::{Responsible, User, UserKind, UserStatus};
-pub use uses::{Activity, ActivityReport, UseFilter, UsePage};
+pub use users::{create_user, list_users, remove_user, resume_user, show_user, suspend_user};
+pub use uses::{Activity, ActivityReport, UseFilter, UsePage, key_activity, list_uses, set_fleet};
+pub use withdrawal::withdraw_unclaimed;
 
 /// Management of one gateway. Shared by the admin socket and the dashboard of all workers.
 #[derive(Debug)]

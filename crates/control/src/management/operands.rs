@@ -8,29 +8,34 @@ use domain::names;
 /// Keys of one operation at most: more than a page of them.
 const MAX_KEYS: usize = 200;
 
-impl Management {
-    /// Looks up the organization with this id or name.
-    pub(super) async fn find_org(&self, reference: &str) -> Result<state::Org, ManagementError> {
-        self.look_up_org(reference).await?.ok_or_else(|| ManagementError::NoOrg(reference.to_owned()))
-    }
+/// Looks up the organization with this id or name.
+pub(super) async fn find_org(management: &Management, reference: &str) -> Result<state::Org, ManagementError> {
+    look_up_org(management, reference).await?.ok_or_else(|| ManagementError::NoOrg(reference.to_owned()))
+}
 
-    /// The same; `None` when there is none.
-    pub(super) async fn look_up_org(&self, reference: &str) -> Result<Option<state::Org>, ManagementError> {
-        Ok(match reference.parse::<OrgId>() {
-            Ok(id) => self.state.org(id).await?,
-            Err(_) => self.state.org_by_name(reference.trim()).await?,
-        })
-    }
+/// The same; `None` when there is none.
+pub(super) async fn look_up_org(
+    management: &Management,
+    reference: &str,
+) -> Result<Option<state::Org>, ManagementError> {
+    Ok(match reference.parse::<OrgId>() {
+        Ok(id) => management.state.org(id).await?,
+        Err(_) => management.state.org_by_name(reference.trim()).await?,
+    })
+}
 
-    /// Looks up the user with this id or email address; a removed user is reported as absent.
-    pub(super) async fn find_user(&self, org: OrgId, reference: &str) -> Result<state::User, ManagementError> {
-        let user = match reference.parse::<UserId>() {
-            Ok(id) => self.state.member(org, id).await?.map(|(_, user)| user),
-            Err(_) => self.state.user_by_email(org, &names::normalize_handle(reference)).await?,
-        };
-        let user = user.filter(|user| user.removed.is_none());
-        user.ok_or_else(|| ManagementError::NoUser(reference.to_owned()))
-    }
+/// Looks up the user with this id or email address; a removed user is reported as absent.
+pub(super) async fn find_user(
+    management: &Management,
+    org: OrgId,
+    reference: &str,
+) -> Result<state::User, ManagementError> {
+    let user = match reference.parse::<UserId>() {
+        Ok(id) => management.state.member(org, id).await?.map(|(_, user)| user),
+        Err(_) => management.state.user_by_email(org, &names::normalize_handle(reference)).await?,
+    };
+    let user = user.filter(|user| user.removed.is_none());
+    user.ok_or_else(|| ManagementError::NoUser(reference.to_owned()))
 }
 
 /// Refuses the creation of anything in a suspended organization to its sessions and tokens.
@@ -72,4 +77,14 @@ pub fn check_digest(sha256: &str) -> Result<KeyDigest, ManagementError> {
         return Err(ManagementError::DocumentedDigest);
     }
     if state::is_session_quota_digest(&digest) { Err(ManagementError::SessionQuotaDigest) } else { Ok(digest) }
+}
+
+/// Looks up the person with this id or email address.
+pub(super) async fn find_person(
+    management: &Management,
+    org: OrgId,
+    reference: &str,
+) -> Result<state::User, ManagementError> {
+    let user = find_user(management, org, reference).await?;
+    if user.is_service() { Err(ManagementError::NotPerson(user.email)) } else { Ok(user) }
 }

@@ -2,8 +2,11 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::audited_change::Target;
-use super::authorization::Access;
+use super::audited_change::{Target, apply_change};
+use super::authorization::{Access, authorize};
+use super::cursor::cursor_sealer;
+use super::operands::find_org;
+use super::sessions::accessible_orgs;
 use super::{Actor, Management, ManagementError, SignedInUser};
 use domain::clock::{self, Micros};
 use domain::identity::OrgId;
@@ -40,72 +43,80 @@ pub struct Org {
     pub etag: Option<ETag>,
 }
 
-impl Management {
-    /// Creates an organization with this name. For the operator.
-    ///
-    /// # Errors
-    /// [`ManagementError::InvalidName`]; [`ManagementError::Taken`] when an organization has this name, or one that
-    /// looks the same.
-    pub async fn create_org(&self, actor: &Actor, name: &str, now: Micros) -> Result<Org, ManagementError> {
-        let by = self.authorize(actor, Access::AllOrgs(TokenScope::OrgsWrite), now).await?;
-        let name = names::validate_org_name(name)?;
-        let mut attempts = 0;
-        loop {
-            attempts += 1;
-            let id = OrgId::generate();
-            let tag = OrgTag::generate()?;
-            let org = state::Org::new(id, tag, name.clone(), now);
-            match self.apply_change("org.create", target(id), Change::CreateOrg(org.clone()), by).await {
-                // Tags are short, so two organizations may draw the same one: draw again.
-                Err(ManagementError::Taken("tag")) if attempts < MAX_TAG_ATTEMPTS => {}
-                changed => return changed.map(|()| self.show(org)),
-            }
+/// Creates an organization with this name. For the operator.
+///
+/// # Errors
+/// [`ManagementError::InvalidName`]; [`ManagementError::Taken`] when an organization has this name, or one that
+/// looks the same.
+pub async fn create_org(
+    management: &Management,
+    actor: &Actor,
+    name: &str,
+    now: Micros,
+) -> Result<Org, ManagementError> {
+    let by = authorize(management, actor, Access::AllOrgs(TokenScope::OrgsWrite), now).await?;
+    let name = names::validate_org_name(name)?;
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let id = OrgId::generate();
+        let tag = OrgTag::generate()?;
+        let org = state::Org::new(id, tag, name.clone(), now);
+        match apply_change(management, "org.create", target(id), Change::CreateOrg(org.clone()), by).await {
+            // Tags are short, so two organizations may draw the same one: draw again.
+            Err(ManagementError::Taken("tag")) if attempts < MAX_TAG_ATTEMPTS => {}
+            changed => return changed.map(|()| org_from_record(management, org)),
         }
     }
+}
 
-    /// Lists all organizations in the order of their creation, a page at a time; for a program of one organization,
-    /// that one. For the operator and for programs.
-    ///
-    /// # Errors
-    /// [`ManagementError::Cursor`].
-    pub async fn list_orgs(&self, actor: &Actor, page: &PageQuery, now: Micros) -> Result<Page<Org>, ManagementError> {
-        if let Some(own) = actor.token_org() {
-            let own = self.show_org(actor, &own.to_string(), now).await?;
-            return Ok(Page { items: vec![own], next: None });
-        }
-        self.authorize(actor, Access::AllOrgs(TokenScope::OrgsRead), now).await?;
-        let sealer = self.cursor_sealer(&"orgs").await?;
-        let from = sealer.open(page.cursor.as_deref())?.unwrap_or_default();
-        let found = self.state.page_of_orgs(from, page.limit.get()).await?;
-        sealer.seal(found.map(|org| self.show(org)))
+/// Lists all organizations in the order of their creation, a page at a time; for a program of one organization,
+/// that one. For the operator and for programs.
+///
+/// # Errors
+/// [`ManagementError::Cursor`].
+pub async fn list_orgs(
+    management: &Management,
+    actor: &Actor,
+    page: &PageQuery,
+    now: Micros,
+) -> Result<Page<Org>, ManagementError> {
+    if let Some(own) = actor.token_org() {
+        let own = show_org(management, actor, &own.to_string(), now).await?;
+        return Ok(Page { items: vec![own], next: None });
     }
+    authorize(management, actor, Access::AllOrgs(TokenScope::OrgsRead), now).await?;
+    let sealer = cursor_sealer(management, &"orgs").await?;
+    let from = sealer.open(page.cursor.as_deref())?.unwrap_or_default();
+    let found = management.state.page_of_orgs(from, page.limit.get()).await?;
+    sealer.seal(found.map(|org| org_from_record(management, org)))
+}
 
-    /// The organizations that a signed-in user is a member of.
-    ///
-    /// # Errors
-    /// Those of [`ManagementError`] that concern the state.
-    pub async fn member_orgs(&self, user: &SignedInUser) -> Result<Vec<Org>, ManagementError> {
-        let mut orgs = Vec::new();
-        for (id, _) in self.accessible_orgs(user).await? {
-            orgs.extend(self.state.org(id).await?);
-        }
-        // In the order of their creation.
-        orgs.sort_by_key(|org| (org.created, org.id));
-        Ok(orgs.into_iter().map(|org| self.show(org)).collect())
+/// The organizations that a signed-in user is a member of.
+///
+/// # Errors
+/// Those of [`ManagementError`] that concern the state.
+pub async fn member_orgs(management: &Management, user: &SignedInUser) -> Result<Vec<Org>, ManagementError> {
+    let mut orgs = Vec::new();
+    for (id, _) in accessible_orgs(management, user).await? {
+        orgs.extend(management.state.org(id).await?);
     }
+    // In the order of their creation.
+    orgs.sort_by_key(|org| (org.created, org.id));
+    Ok(orgs.into_iter().map(|org| org_from_record(management, org)).collect())
+}
 
-    /// Shows one organization. For its members.
-    ///
-    /// # Errors
-    /// [`ManagementError::NoOrg`].
-    pub async fn show_org(&self, actor: &Actor, org: &str, now: Micros) -> Result<Org, ManagementError> {
-        self.authorize(actor, Access::Org(org, TokenScope::OrgsRead), now).await?;
-        self.find_org(org).await.map(|org| self.show(org))
-    }
+/// Shows one organization. For its members.
+///
+/// # Errors
+/// [`ManagementError::NoOrg`].
+pub async fn show_org(management: &Management, actor: &Actor, org: &str, now: Micros) -> Result<Org, ManagementError> {
+    authorize(management, actor, Access::Org(org, TokenScope::OrgsRead), now).await?;
+    find_org(management, org).await.map(|org| org_from_record(management, org))
+}
 
-    pub(super) fn show(&self, org: state::Org) -> Org {
-        Org::new(org, self.state.concurrent())
-    }
+pub(super) fn org_from_record(management: &Management, org: state::Org) -> Org {
+    Org::new(org, management.state.concurrent())
 }
 
 impl Org {

@@ -6,9 +6,13 @@
 
 use serde::Deserialize;
 
-use super::audited_change::Target;
-use super::authorization::Access;
-use super::user::Responsible;
+use super::audited_change::{Target, apply_change};
+use super::authorization::{Access, authorize};
+use super::operands::{find_org, find_person, find_user};
+use super::orgs::org_from_record;
+use super::owned_key::{find_key, quota, show_owned};
+use super::session_end::end_memberships;
+use super::user::{Responsible, find_responsible};
 use super::{
     Actor, Key, LimitPatch, Management, ManagementError, Org, OrgPolicyUpdate, PolicyUpdate, User, check_concurrent,
     conditions, given, operands, orgs,
@@ -82,151 +86,149 @@ impl UserUpdate {
     }
 }
 
-impl Management {
-    /// Patches an organization. For the operator.
-    ///
-    /// # Errors
-    /// [`ManagementError::NoOrg`], [`ManagementError::InvalidConcurrent`], [`ManagementError::InvalidPolicy`].
-    pub async fn update_org(
-        &self,
-        actor: &Actor,
-        org: &str,
-        update: OrgUpdate,
-        now: Micros,
-    ) -> Result<Org, ManagementError> {
-        let by = self.authorize(actor, Access::OrgOperator(org, TokenScope::OrgsWrite), now).await?;
-        check_concurrent(update.concurrent.flatten())?;
-        let mut org = self.find_org(org).await?;
-        let policy = update.policy.map(|update| {
-            let whole = || OrgPolicyPatch::from(OrgPolicy::default());
-            update.map_or_else(whole, OrgPolicyUpdate::into_patch)
-        });
-        let action = match (update.suspended, update.concurrent, policy) {
-            (Some(true), None, None) => "org.suspend",
-            (Some(false), None, None) => "org.resume",
-            (None, Some(_), None) => "org.limits",
-            (None, None, Some(_)) => "org.policy",
-            _ => "org.update",
-        };
-        let policy = policy.unwrap_or_default();
-        let patch = OrgPatch { suspended: update.suspended, concurrent: field(update.concurrent), policy };
-        let change = Change::UpdateOrg { org: org.id, patch };
-        self.apply_change(action, orgs::target(org.id), change, by).await?;
-        org.suspended = update.suspended.unwrap_or(org.suspended);
-        org.concurrent = update.concurrent.unwrap_or(org.concurrent);
-        // Other fields may have been changed meanwhile: then the answer has what this call knows.
-        org.policy = policy.apply_to(org.policy).unwrap_or(org.policy);
-        Ok(self.show(org))
-    }
+/// Patches an organization. For the operator.
+///
+/// # Errors
+/// [`ManagementError::NoOrg`], [`ManagementError::InvalidConcurrent`], [`ManagementError::InvalidPolicy`].
+pub async fn update_org(
+    management: &Management,
+    actor: &Actor,
+    org: &str,
+    update: OrgUpdate,
+    now: Micros,
+) -> Result<Org, ManagementError> {
+    let by = authorize(management, actor, Access::OrgOperator(org, TokenScope::OrgsWrite), now).await?;
+    check_concurrent(update.concurrent.flatten())?;
+    let mut org = find_org(management, org).await?;
+    let policy = update.policy.map(|update| {
+        let whole = || OrgPolicyPatch::from(OrgPolicy::default());
+        update.map_or_else(whole, OrgPolicyUpdate::into_patch)
+    });
+    let action = match (update.suspended, update.concurrent, policy) {
+        (Some(true), None, None) => "org.suspend",
+        (Some(false), None, None) => "org.resume",
+        (None, Some(_), None) => "org.limits",
+        (None, None, Some(_)) => "org.policy",
+        _ => "org.update",
+    };
+    let policy = policy.unwrap_or_default();
+    let patch = OrgPatch { suspended: update.suspended, concurrent: field(update.concurrent), policy };
+    let change = Change::UpdateOrg { org: org.id, patch };
+    apply_change(management, action, orgs::target(org.id), change, by).await?;
+    org.suspended = update.suspended.unwrap_or(org.suspended);
+    org.concurrent = update.concurrent.unwrap_or(org.concurrent);
+    // Other fields may have been changed meanwhile: then the answer has what this call knows.
+    org.policy = policy.apply_to(org.policy).unwrap_or(org.policy);
+    Ok(org_from_record(management, org))
+}
 
-    /// Patches a user. For the operator; administrators of the organization suspend and resume, but not the last of
-    /// them.
-    ///
-    /// # Errors
-    /// [`ManagementError::NoOrg`], [`ManagementError::NoUser`], [`ManagementError::NotService`],
-    /// [`ManagementError::NotPerson`], [`ManagementError::LastAdmin`]; [`ManagementError::Stale`] when permissions are
-    /// added or taken away, and the user was changed meanwhile.
-    pub async fn update_user(
-        &self,
-        actor: &Actor,
-        org: &str,
-        user: &str,
-        update: UserUpdate,
-        now: Micros,
-    ) -> Result<User, ManagementError> {
-        let is_permitted = update.changes_permissions();
-        let access = if is_permitted || update.responsible.is_some() {
-            Access::OrgOperator(org, TokenScope::UsersWrite)
-        } else {
-            Access::OrgAdmin(org, TokenScope::UsersWrite)
-        };
-        let by = self.authorize(actor, access, now).await?;
-        let mut user = self.find_user(self.find_org(org).await?.id, user).await?;
-        // The permissions that are left follow from those that were read.
-        let read = (is_permitted && update.permissions.is_none()).then(|| user.etag());
-        let permitted =
-            is_permitted.then(|| Permitted { permissions: update.apply_to(&user.permissions), vouched_by: None });
-        let UserUpdate { suspended, responsible, .. } = update;
-        let person = match responsible {
-            Some(_) if !user.is_service() => return Err(ManagementError::NotService(user.email)),
-            Some(person) => Some(self.find_person(user.org, &person).await?),
-            None => None,
-        };
-        let action = user_action(is_permitted, suspended, person.is_some());
-        let is_taken_back = is_permitted && user.withdrawn.is_some();
-        let is_resumed = suspended == Some(false) && user.suspended.is_some();
-        if is_taken_back || is_resumed {
-            // Sessions that a withdrawal or a suspension did not get to, because the process died: they must not come
-            // back with the user.
-            self.end_memberships(&user, by).await?;
-        }
-        let patch = UserPatch {
-            permitted,
-            suspended: field(suspended.map(|suspended| suspended.then_some(now))),
-            by_operator: actor.is_operator(),
-            responsible: person.as_ref().map(|person| person.id),
-        };
-        // The user first: from then on no session acts there, also one that begins meanwhile.
-        let change = Change::UpdateUser { org: user.org, user: user.id, patch: patch.clone() };
-        let change = match read {
-            Some(tag) => conditions::require_read(change, tag, actor)?,
-            None => change,
-        };
-        self.apply_change(action, Target::of_user(&user), change, by).await?;
-        if suspended == Some(true) {
-            self.end_memberships(&user, by).await?;
-        }
-        patch.apply_to(&mut user);
-        let responsible = match person {
-            Some(person) => Some(Responsible::new(person.id, Some(&person))),
-            None => self.find_responsible(&user).await?,
-        };
-        Ok(User::new(user, responsible))
+/// Patches a user. For the operator; administrators of the organization suspend and resume, but not the last of
+/// them.
+///
+/// # Errors
+/// [`ManagementError::NoOrg`], [`ManagementError::NoUser`], [`ManagementError::NotService`],
+/// [`ManagementError::NotPerson`], [`ManagementError::LastAdmin`]; [`ManagementError::Stale`] when permissions are
+/// added or taken away, and the user was changed meanwhile.
+pub async fn update_user(
+    management: &Management,
+    actor: &Actor,
+    org: &str,
+    user: &str,
+    update: UserUpdate,
+    now: Micros,
+) -> Result<User, ManagementError> {
+    let is_permitted = update.changes_permissions();
+    let access = if is_permitted || update.responsible.is_some() {
+        Access::OrgOperator(org, TokenScope::UsersWrite)
+    } else {
+        Access::OrgAdmin(org, TokenScope::UsersWrite)
+    };
+    let by = authorize(management, actor, access, now).await?;
+    let mut user = find_user(management, find_org(management, org).await?.id, user).await?;
+    // The permissions that are left follow from those that were read.
+    let read = (is_permitted && update.permissions.is_none()).then(|| user.etag());
+    let permitted =
+        is_permitted.then(|| Permitted { permissions: update.apply_to(&user.permissions), vouched_by: None });
+    let UserUpdate { suspended, responsible, .. } = update;
+    let person = match responsible {
+        Some(_) if !user.is_service() => return Err(ManagementError::NotService(user.email)),
+        Some(person) => Some(find_person(management, user.org, &person).await?),
+        None => None,
+    };
+    let action = user_action(is_permitted, suspended, person.is_some());
+    let is_taken_back = is_permitted && user.withdrawn.is_some();
+    let is_resumed = suspended == Some(false) && user.suspended.is_some();
+    if is_taken_back || is_resumed {
+        // Sessions that a withdrawal or a suspension did not get to, because the process died: they must not come
+        // back with the user.
+        end_memberships(management, &user, by).await?;
     }
+    let patch = UserPatch {
+        permitted,
+        suspended: field(suspended.map(|suspended| suspended.then_some(now))),
+        by_operator: actor.is_operator(),
+        responsible: person.as_ref().map(|person| person.id),
+    };
+    // The user first: from then on no session acts there, also one that begins meanwhile.
+    let change = Change::UpdateUser { org: user.org, user: user.id, patch: patch.clone() };
+    let change = match read {
+        Some(tag) => conditions::require_read(change, tag, actor)?,
+        None => change,
+    };
+    apply_change(management, action, Target::of_user(&user), change, by).await?;
+    if suspended == Some(true) {
+        end_memberships(management, &user, by).await?;
+    }
+    patch.apply_to(&mut user);
+    let responsible = match person {
+        Some(person) => Some(Responsible::new(person.id, Some(&person))),
+        None => find_responsible(management, &user).await?,
+    };
+    Ok(User::new(user, responsible))
+}
 
-    /// Patches a key: its policy, as owners may narrow it, and its limits, as the operator may.
-    ///
-    /// # Errors
-    /// [`ManagementError::NoKey`], [`ManagementError::Revoked`], [`ManagementError::InvalidKeyPolicy`],
-    /// [`ManagementError::BeyondOwner`], [`ManagementError::Widened`], [`ManagementError::TooLate`],
-    /// [`ManagementError::InvalidQuota`].
-    pub async fn update_key(
-        &self,
-        actor: &Actor,
-        id: KeyId,
-        update: KeyUpdate,
-        now: Micros,
-    ) -> Result<Key, ManagementError> {
-        let KeyUpdate { policy, limits } = update;
-        let access = if limits.is_some() {
-            Access::KeyOperator(id, TokenScope::KeysSet)
-        } else {
-            Access::Key(id, TokenScope::KeysSet)
-        };
-        let by = self.authorize(actor, access, now).await?;
-        let owned = self.find_key(actor, id).await?;
-        let action = match (policy.is_empty(), limits) {
-            (_, None) => "key.set",
-            (true, Some(_)) => "key.limits",
-            (false, Some(_)) => "key.update",
-        };
-        let policy = if policy.is_empty() && limits.is_some() {
-            None
-        } else {
-            let patch = policy.into_patch_of(&owned)?;
-            Some(PolicyChange { patch: Box::new(patch), allowed: actor.policy_scope(now) })
-        };
-        let in_force = self.quota(&owned.key);
-        let quota = match limits {
-            None => Field::Keep,
-            Some(None) => Field::Clear,
-            Some(Some(limits)) => Field::Set(limits.apply_to(in_force, self.state.quota()).validate()?),
-        };
-        let change = Change::UpdateKey { key: id, patch: KeyPatch { quota, policy } };
-        self.apply_change(action, Target::of_key(&owned.key), change, by).await?;
-        // Read again: others may have changed other fields.
-        Ok(self.show_owned(&self.find_key(actor, id).await?, now))
-    }
+/// Patches a key: its policy, as owners may narrow it, and its limits, as the operator may.
+///
+/// # Errors
+/// [`ManagementError::NoKey`], [`ManagementError::Revoked`], [`ManagementError::InvalidKeyPolicy`],
+/// [`ManagementError::BeyondOwner`], [`ManagementError::Widened`], [`ManagementError::TooLate`],
+/// [`ManagementError::InvalidQuota`].
+pub async fn update_key(
+    management: &Management,
+    actor: &Actor,
+    id: KeyId,
+    update: KeyUpdate,
+    now: Micros,
+) -> Result<Key, ManagementError> {
+    let KeyUpdate { policy, limits } = update;
+    let access = if limits.is_some() {
+        Access::KeyOperator(id, TokenScope::KeysSet)
+    } else {
+        Access::Key(id, TokenScope::KeysSet)
+    };
+    let by = authorize(management, actor, access, now).await?;
+    let owned = find_key(management, actor, id).await?;
+    let action = match (policy.is_empty(), limits) {
+        (_, None) => "key.set",
+        (true, Some(_)) => "key.limits",
+        (false, Some(_)) => "key.update",
+    };
+    let policy = if policy.is_empty() && limits.is_some() {
+        None
+    } else {
+        let patch = policy.into_patch_of(&owned)?;
+        Some(PolicyChange { patch: Box::new(patch), allowed: actor.policy_scope(now) })
+    };
+    let in_force = quota(management, &owned.key);
+    let quota = match limits {
+        None => Field::Keep,
+        Some(None) => Field::Clear,
+        Some(Some(limits)) => Field::Set(limits.apply_to(in_force, management.state.quota()).validate()?),
+    };
+    let change = Change::UpdateKey { key: id, patch: KeyPatch { quota, policy } };
+    apply_change(management, action, Target::of_key(&owned.key), change, by).await?;
+    // Read again: others may have changed other fields.
+    Ok(show_owned(management, &find_key(management, actor, id).await?, now))
 }
 
 /// The action of a patch of a user, in its audit record.

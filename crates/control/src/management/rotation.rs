@@ -5,9 +5,12 @@
 
 use std::time::Duration;
 
-use super::audited_change::Target;
-use super::authorization::Access;
+use super::audited_change::{Target, apply_change};
+use super::authorization::{Access, authorize, require_digests_allowed};
+use super::key_actor::key_actors;
+use super::key_creation::digest_taken;
 use super::operands::check_digest;
+use super::owned_key::{find_key, new_key};
 use super::{Actor, ApiKey, KeyActor, Management, ManagementError, NewKey};
 use domain::clock::Micros;
 use domain::key::{KeyDigest, KeyId, PlainKey};
@@ -61,47 +64,45 @@ impl Rotation {
     }
 }
 
-impl Management {
-    /// Gives a key a new secret; the old one stays valid for the overlap. A secret that is still valid from an earlier
-    /// rotation is refused at once. The new one is generated here and returned once, or given by its digest.
-    ///
-    /// # Errors
-    /// [`ManagementError::OverlapTooLong`], [`ManagementError::NoKey`], [`ManagementError::Revoked`],
-    /// [`ManagementError::Rotated`]; with a digest [`ManagementError::DigestTaken`]; for signed-in users
-    /// [`ManagementError::KeyCreationLimited`], and with a digest [`ManagementError::NotAllowed`].
-    pub async fn rotate_key(
-        &self,
-        actor: &Actor,
-        id: KeyId,
-        rotation: Rotation,
-        now: Micros,
-    ) -> Result<NewKey, ManagementError> {
-        let by = self.authorize(actor, Access::Key(id, TokenScope::KeysRotate), now).await?;
-        if rotation.digest.is_some() {
-            Self::require_digests_allowed(actor)?;
-        }
-        let overlap = rotation.overlap.unwrap_or_default();
-        if overlap > MAX_OVERLAP {
-            return Err(ManagementError::OverlapTooLong);
-        }
-        // All that the result shows is read before the change: no failure after it may lose the new secret.
-        let mut owned = self.find_key(actor, id).await?;
-        let (digest, api_key) = rotation.secret(id)?;
-        let previous_until = now.after(overlap);
-        let change = Change::RotateKey { key: id, digest, at: now, previous_until, last: rotation.last };
-        let changed = self.apply_change("key.rotate", Target::of_key(&owned.key), change, by).await;
-        if let Err(ManagementError::Rotated { key, at, .. }) = changed {
-            // For the text of the error alone.
-            let actors = self.key_actors(actor, owned.key.org, &[id]).await.unwrap_or_default();
-            let by = actors.iter().find_map(|actors| actors.find(KeyEvent::Rotated, at)).map(KeyActor::label);
-            return Err(ManagementError::Rotated { key, by, at });
-        }
-        if let Err(ManagementError::Taken("digest")) = changed {
-            return Err(self.digest_taken(&digest, id.tag()).await);
-        }
-        owned.key.rotated = Some(now);
-        owned.key.previous_until = Some(previous_until);
-        owned.actors.record(KeyEvent::Rotated, now, KeyActor::of(actor));
-        self.new_key(changed, api_key, &owned, now)
+/// Gives a key a new secret; the old one stays valid for the overlap. A secret that is still valid from an earlier
+/// rotation is refused at once. The new one is generated here and returned once, or given by its digest.
+///
+/// # Errors
+/// [`ManagementError::OverlapTooLong`], [`ManagementError::NoKey`], [`ManagementError::Revoked`],
+/// [`ManagementError::Rotated`]; with a digest [`ManagementError::DigestTaken`]; for signed-in users
+/// [`ManagementError::KeyCreationLimited`], and with a digest [`ManagementError::NotAllowed`].
+pub async fn rotate_key(
+    management: &Management,
+    actor: &Actor,
+    id: KeyId,
+    rotation: Rotation,
+    now: Micros,
+) -> Result<NewKey, ManagementError> {
+    let by = authorize(management, actor, Access::Key(id, TokenScope::KeysRotate), now).await?;
+    if rotation.digest.is_some() {
+        require_digests_allowed(actor)?;
     }
+    let overlap = rotation.overlap.unwrap_or_default();
+    if overlap > MAX_OVERLAP {
+        return Err(ManagementError::OverlapTooLong);
+    }
+    // All that the result shows is read before the change: no failure after it may lose the new secret.
+    let mut owned = find_key(management, actor, id).await?;
+    let (digest, api_key) = rotation.secret(id)?;
+    let previous_until = now.after(overlap);
+    let change = Change::RotateKey { key: id, digest, at: now, previous_until, last: rotation.last };
+    let changed = apply_change(management, "key.rotate", Target::of_key(&owned.key), change, by).await;
+    if let Err(ManagementError::Rotated { key, at, .. }) = changed {
+        // For the text of the error alone.
+        let actors = key_actors(management, actor, owned.key.org, &[id]).await.unwrap_or_default();
+        let by = actors.iter().find_map(|actors| actors.find(KeyEvent::Rotated, at)).map(KeyActor::label);
+        return Err(ManagementError::Rotated { key, by, at });
+    }
+    if let Err(ManagementError::Taken("digest")) = changed {
+        return Err(digest_taken(management, &digest, id.tag()).await);
+    }
+    owned.key.rotated = Some(now);
+    owned.key.previous_until = Some(previous_until);
+    owned.actors.record(KeyEvent::Rotated, now, KeyActor::of(actor));
+    new_key(management, changed, api_key, &owned, now)
 }

@@ -4,17 +4,20 @@
 //!   attacker planted in the browser before is worth nothing afterwards (session fixation).
 //! - Starts and ends are in the audit journal: who, from which address, by which provider.
 
-use std::net::IpAddr;
 use std::time::Duration;
 
-use serde::{Deserialize, Serialize};
-
 use super::actor::AuditActor;
-use super::audited_change::Target;
-use super::authorization::Access;
+use super::audited_change::apply_change;
+use super::authorization::{Access, authorize};
+use super::cursor::cursor_sealer;
+use super::keys::new_session_quota_key;
+use super::operands::find_org;
+use super::session::{Session, show, target};
+use super::session_bound::add_session;
+use super::session_end::apply_end;
 use super::{Actor, ClientInfo, Management, ManagementError, SignedInUser};
-use domain::clock::{self, Micros};
-use domain::identity::{OrgId, PersonId, SessionId, UserId};
+use domain::clock::Micros;
+use domain::identity::{OrgId, PersonId, SessionId};
 use domain::management_token::TokenScope;
 use domain::page::{Page, PageQuery};
 use domain::session::{Token, TokenDigest};
@@ -36,29 +39,6 @@ pub struct SessionSettings {
     pub links: bool,
 }
 
-/// Web session.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[allow(missing_docs, reason = "as in state::Session")]
-pub struct Session {
-    pub id: SessionId,
-    pub email: String,
-    /// The chosen organization.
-    pub org: OrgId,
-    /// All organizations that the user may choose.
-    pub orgs: Vec<OrgId>,
-    pub provider: Option<String>,
-    #[serde(with = "clock::rfc3339")]
-    pub created: Micros,
-    /// Time of the last use, to about a minute.
-    #[serde(with = "clock::rfc3339")]
-    pub seen: Micros,
-    /// Time at which the session ends at the latest.
-    #[serde(with = "clock::rfc3339")]
-    pub expires: Micros,
-    pub ip: Option<IpAddr>,
-    pub user_agent: Option<String>,
-}
-
 /// Result of a sign-in that succeeded, from which a session is created.
 pub(super) struct NewSession {
     /// The user's memberships; the first one is chosen. At least one.
@@ -72,136 +52,133 @@ pub(super) struct NewSession {
     pub(super) previous: Option<TokenDigest>,
 }
 
-impl Management {
-    /// The settings of web sessions.
-    ///
-    /// # Errors
-    /// [`ManagementError::NoSessions`] when the configuration has none.
-    pub(super) fn session_settings(&self) -> Result<&SessionSettings, ManagementError> {
-        self.sessions.as_ref().ok_or(ManagementError::NoSessions)
-    }
-
-    /// Lists the organizations that a signed-in user may choose, with their names.
-    ///
-    /// # Errors
-    /// [`ManagementError::StateUnavailable`].
-    pub async fn accessible_orgs(&self, user: &SignedInUser) -> Result<Vec<(OrgId, String)>, ManagementError> {
-        // The usual case needs no lookup: the chosen organization is the only one, and was read for this request.
-        if let [_] = user.session.memberships.as_slice() {
-            return Ok(vec![(user.org.id, user.org.name.clone())]);
-        }
-        let mut orgs = Vec::new();
-        for Membership { org, user } in &user.session.memberships {
-            // The session lists memberships as they were at sign-in; the user may have been removed from one since.
-            let member = self.state.member(*org, *user).await?.filter(|(_, user)| user.is_active());
-            orgs.extend(member.map(|(org, _)| (org.id, org.name)));
-        }
-        Ok(orgs)
-    }
-
-    /// Creates a session, then ends the one that the browser presented.
-    pub(super) async fn start_session(
-        &self,
-        new_session: NewSession,
-        client: ClientInfo,
-        now: Micros,
-    ) -> Result<(Token, state::Session), ManagementError> {
-        let settings = self.session_settings()?;
-        let previous = new_session.previous;
-        let chosen = new_session.memberships.first().copied().ok_or(ManagementError::InvalidLink)?;
-        let visitor = Actor::Visitor(client.clone());
-        let by = AuditActor { actor: &visitor, now };
-        // Before the session, so that its first request finds the session quota key.
-        for membership in &new_session.memberships {
-            self.ensure_session_quota_key(*membership, now).await?;
-        }
-        let session = session_record(new_session, chosen.org, client, settings, now);
-        let token = Token::generate()?;
-        self.add_session(&session, token.digest(), chosen, by).await?;
-        if let Some(previous) = previous
-            && let Some(session) = self.state.session(&previous, now).await?
-        {
-            self.apply_end(&session, by).await?;
-        }
-        Ok((token, session))
-    }
-
-    /// Creates a user's session quota key, unless it exists.
-    async fn ensure_session_quota_key(&self, membership: Membership, now: Micros) -> Result<(), ManagementError> {
-        let digest = state::session_quota_digest(membership.user);
-        if self.state.key_of(&digest).await?.is_some() {
-            return Ok(());
-        }
-        match self.state.change(self.new_session_quota_key(membership, now).await?).await {
-            // Another sign-in of the same user, perhaps at another gateway, created it meanwhile.
-            Err(state::ChangeError::Taken("digest")) => Ok(()),
-            changed => Ok(changed?),
-        }
-    }
-
-    /// Chooses another of a user's organizations for their session.
-    ///
-    /// # Errors
-    /// [`ManagementError::NotAllowed`] when the user is not, or no longer, a member of it.
-    pub async fn choose_org(&self, user: &SignedInUser, org: &str, now: Micros) -> Result<(), ManagementError> {
-        let id = org.parse::<OrgId>().map_err(|_| ManagementError::NotAllowed)?;
-        let membership = user.session.memberships.iter().find(|membership| membership.org == id);
-        let membership = *membership.ok_or(ManagementError::NotAllowed)?;
-        // The session lists memberships as they were at sign-in; the user may have been removed since.
-        let member = self.state.member(membership.org, membership.user).await?;
-        if member.is_none_or(|(_, user)| !user.is_active()) {
-            return Err(ManagementError::NotAllowed);
-        }
-        let actor = Actor::User(Box::new(user.clone()));
-        let change = Change::ChooseOrg { session: user.session.id, org: id };
-        self.apply_change("session.choose_org", target(id, membership.user), change, AuditActor { actor: &actor, now })
-            .await
-    }
-
-    /// Lists web sessions, a page at a time: all of them (for the operator), or those of members of one organization.
-    /// Users who do not administer it see their own.
-    ///
-    /// # Errors
-    /// [`ManagementError::NoOrg`], [`ManagementError::Cursor`].
-    pub async fn list_sessions(
-        &self,
-        actor: &Actor,
-        org: Option<&str>,
-        newest_first: bool,
-        page: &PageQuery,
-        now: Micros,
-    ) -> Result<Page<Session>, ManagementError> {
-        self.authorize(actor, org.map_or(Access::Operator, |org| Access::Org(org, TokenScope::UsersRead)), now).await?;
-        let org = match org {
-            Some(org) => Some(self.find_org(org).await?.id),
-            None => None,
-        };
-        let list = SessionList { org, owner: actor.visible_owner(), newest_first };
-        let sealer = self.cursor_sealer(&("sessions", list.org, list.owner, newest_first)).await?;
-        let after = sealer.open(page.cursor.as_deref())?;
-        let found = self.state.page_of_sessions(list, after, page.limit.get(), now).await?;
-        sealer.seal(found.map(|session| show(session, actor)))
-    }
+/// The settings of web sessions.
+///
+/// # Errors
+/// [`ManagementError::NoSessions`] when the configuration has none.
+pub(super) fn session_settings(management: &Management) -> Result<&SessionSettings, ManagementError> {
+    management.sessions.as_ref().ok_or(ManagementError::NoSessions)
 }
 
-impl From<state::Session> for Session {
-    fn from(session: state::Session) -> Self {
-        let orgs = session.memberships.iter().map(|membership| membership.org).collect();
-        let state::Session { id, email, chosen, provider, created, seen, expires, ip, user_agent, .. } = session;
-        Self { id, email, org: chosen, orgs, provider, created, seen, expires, ip, user_agent }
+/// Lists the organizations that a signed-in user may choose, with their names.
+///
+/// # Errors
+/// [`ManagementError::StateUnavailable`].
+pub async fn accessible_orgs(
+    management: &Management,
+    user: &SignedInUser,
+) -> Result<Vec<(OrgId, String)>, ManagementError> {
+    // The usual case needs no lookup: the chosen organization is the only one, and was read for this request.
+    if let [_] = user.session.memberships.as_slice() {
+        return Ok(vec![(user.org.id, user.org.name.clone())]);
     }
+    let mut orgs = Vec::new();
+    for Membership { org, user } in &user.session.memberships {
+        // The session lists memberships as they were at sign-in; the user may have been removed from one since.
+        let member = management.state.member(*org, *user).await?.filter(|(_, user)| user.is_active());
+        orgs.extend(member.map(|(org, _)| (org.id, org.name)));
+    }
+    Ok(orgs)
 }
 
-/// A session as an actor may see it. Of sessions of others, a signed-in user sees only the organization that they
-/// share: which other organizations a member belongs to is not this organization's business.
-pub(super) fn show(mut session: state::Session, actor: &Actor) -> Session {
-    if let Some(user) = actor.signed_in()
-        && session.id != user.session.id
+/// Creates a session, then ends the one that the browser presented.
+pub(super) async fn start_session(
+    management: &Management,
+    new_session: NewSession,
+    client: ClientInfo,
+    now: Micros,
+) -> Result<(Token, state::Session), ManagementError> {
+    let settings = session_settings(management)?;
+    let previous = new_session.previous;
+    let chosen = new_session.memberships.first().copied().ok_or(ManagementError::InvalidLink)?;
+    let visitor = Actor::Visitor(client.clone());
+    let by = AuditActor { actor: &visitor, now };
+    // Before the session, so that its first request finds the session quota key.
+    for membership in &new_session.memberships {
+        ensure_session_quota_key(management, *membership, now).await?;
+    }
+    let session = session_record(new_session, chosen.org, client, settings, now);
+    let token = Token::generate()?;
+    add_session(management, &session, token.digest(), chosen, by).await?;
+    if let Some(previous) = previous
+        && let Some(session) = management.state.session(&previous, now).await?
     {
-        session.memberships.retain(|membership| membership.org == user.org.id);
-        session.chosen = user.org.id;
+        apply_end(management, &session, by).await?;
     }
-    session.into()
+    Ok((token, session))
+}
+
+/// Creates a user's session quota key, unless it exists.
+async fn ensure_session_quota_key(
+    management: &Management,
+    membership: Membership,
+    now: Micros,
+) -> Result<(), ManagementError> {
+    let digest = state::session_quota_digest(membership.user);
+    if management.state.key_of(&digest).await?.is_some() {
+        return Ok(());
+    }
+    match management.state.change(new_session_quota_key(management, membership, now).await?).await {
+        // Another sign-in of the same user, perhaps at another gateway, created it meanwhile.
+        Err(state::ChangeError::Taken("digest")) => Ok(()),
+        changed => Ok(changed?),
+    }
+}
+
+/// Chooses another of a user's organizations for their session.
+///
+/// # Errors
+/// [`ManagementError::NotAllowed`] when the user is not, or no longer, a member of it.
+pub async fn choose_org(
+    management: &Management,
+    user: &SignedInUser,
+    org: &str,
+    now: Micros,
+) -> Result<(), ManagementError> {
+    let id = org.parse::<OrgId>().map_err(|_| ManagementError::NotAllowed)?;
+    let membership = user.session.memberships.iter().find(|membership| membership.org == id);
+    let membership = *membership.ok_or(ManagementError::NotAllowed)?;
+    // The session lists memberships as they were at sign-in; the user may have been removed since.
+    let member = management.state.member(membership.org, membership.user).await?;
+    if member.is_none_or(|(_, user)| !user.is_active()) {
+        return Err(ManagementError::NotAllowed);
+    }
+    let actor = Actor::User(Box::new(user.clone()));
+    let change = Change::ChooseOrg { session: user.session.id, org: id };
+    apply_change(
+        management,
+        "session.choose_org",
+        target(id, membership.user),
+        change,
+        AuditActor { actor: &actor, now },
+    )
+    .await
+}
+
+/// Lists web sessions, a page at a time: all of them (for the operator), or those of members of one organization.
+/// Users who do not administer it see their own.
+///
+/// # Errors
+/// [`ManagementError::NoOrg`], [`ManagementError::Cursor`].
+pub async fn list_sessions(
+    management: &Management,
+    actor: &Actor,
+    org: Option<&str>,
+    newest_first: bool,
+    page: &PageQuery,
+    now: Micros,
+) -> Result<Page<Session>, ManagementError> {
+    authorize(management, actor, org.map_or(Access::Operator, |org| Access::Org(org, TokenScope::UsersRead)), now)
+        .await?;
+    let org = match org {
+        Some(org) => Some(find_org(management, org).await?.id),
+        None => None,
+    };
+    let list = SessionList { org, owner: actor.visible_owner(), newest_first };
+    let sealer = cursor_sealer(management, &("sessions", list.org, list.owner, newest_first)).await?;
+    let after = sealer.open(page.cursor.as_deref())?;
+    let found = management.state.page_of_sessions(list, after, page.limit.get(), now).await?;
+    sealer.seal(found.map(|session| show(session, actor)))
 }
 
 fn session_record(
@@ -227,8 +204,4 @@ fn session_record(
         ip: client.ip,
         user_agent: client.user_agent.map(|agent| agent.chars().take(MAX_USER_AGENT).collect()),
     }
-}
-
-pub(super) fn target(org: OrgId, user: UserId) -> Target {
-    Target { org: Some(org), user: Some(user), key: None }
 }

@@ -34,15 +34,13 @@ pub struct KeySealer {
     session: SessionId,
 }
 
-impl Management {
-    /// The sealer for a user's session. It is taken before the key is created: afterwards no failure
-    /// may lose the secret.
-    ///
-    /// # Errors
-    /// [`ManagementError::StateUnavailable`].
-    pub async fn key_sealer(&self, user: &SignedInUser) -> Result<KeySealer, ManagementError> {
-        Ok(KeySealer { secret: self.state.cursor_secret().await?, session: user.session.id })
-    }
+/// The sealer for a user's session. It is taken before the key is created: afterwards no failure
+/// may lose the secret.
+///
+/// # Errors
+/// [`ManagementError::StateUnavailable`].
+pub async fn key_sealer(management: &Management, user: &SignedInUser) -> Result<KeySealer, ManagementError> {
+    Ok(KeySealer { secret: management.state.cursor_secret().await?, session: user.session.id })
 }
 
 impl KeySealer {

@@ -2,8 +2,9 @@
 //! starts a session.
 
 use super::actor::AuditActor;
-use super::sessions::NewSession;
-use super::users::NewUser;
+use super::operands::look_up_org;
+use super::sessions::{NewSession, start_session};
+use super::users::{NewUser, add_user, set_permissions};
 use super::{Actor, ClientInfo, Management, ManagementError, operands};
 use domain::clock::Micros;
 use domain::identity::{OrgId, Permission, UserId, Voucher};
@@ -54,138 +55,136 @@ impl Entitlements {
     }
 }
 
-impl Management {
-    /// Signs in the user that a provider vouches for: starts a session and returns the token for the browser.
-    ///
-    /// # Errors
-    /// [`ManagementError::NoMembership`] when the user belongs to no organization; others as for all operations.
-    pub async fn sign_in_with_provider(
-        &self,
-        sign_in: ProviderSignIn,
-        client: ClientInfo,
-        now: Micros,
-    ) -> Result<(Token, Session), ManagementError> {
-        let ProviderSignIn { vouched_by, email, entitlements, id_token, previous } = sign_in;
-        let email = names::validate_email(&email)?;
-        let visitor = Actor::Visitor(client.clone());
-        let by = AuditActor { actor: &visitor, now };
-        let memberships = self.sync_memberships(&email, &entitlements, &vouched_by, by).await?;
-        let id_token = id_token.map(|token| token.expose().to_owned()).filter(|token| token.len() <= MAX_ID_TOKEN);
-        let Voucher { provider, person } = vouched_by;
-        let new_session = NewSession { memberships, person, email, provider: Some(provider), id_token, previous };
-        self.start_session(new_session, client, now).await
-    }
+/// Signs in the user that a provider vouches for: starts a session and returns the token for the browser.
+///
+/// # Errors
+/// [`ManagementError::NoMembership`] when the user belongs to no organization; others as for all operations.
+pub async fn sign_in_with_provider(
+    management: &Management,
+    sign_in: ProviderSignIn,
+    client: ClientInfo,
+    now: Micros,
+) -> Result<(Token, Session), ManagementError> {
+    let ProviderSignIn { vouched_by, email, entitlements, id_token, previous } = sign_in;
+    let email = names::validate_email(&email)?;
+    let visitor = Actor::Visitor(client.clone());
+    let by = AuditActor { actor: &visitor, now };
+    let memberships = sync_memberships(management, &email, &entitlements, &vouched_by, by).await?;
+    let id_token = id_token.map(|token| token.expose().to_owned()).filter(|token| token.len() <= MAX_ID_TOKEN);
+    let Voucher { provider, person } = vouched_by;
+    let new_session = NewSession { memberships, person, email, provider: Some(provider), id_token, previous };
+    start_session(management, new_session, client, now).await
+}
 
-    /// Finds the user in each of their organizations, adds them where the provider vouches for a membership, and
-    /// updates their permissions.
-    async fn sync_memberships(
-        &self,
-        email: &str,
-        entitlements: &Entitlements,
-        vouched_by: &Voucher,
-        by: AuditActor<'_>,
-    ) -> Result<Vec<Membership>, ManagementError> {
-        let users = self.state.users_by_email(email).await?;
-        let mut memberships = Vec::new();
-        for org in self.candidate_orgs(entitlements.orgs.as_deref(), &users).await? {
-            // A provider of one customer must not sign its users in to the organization of another customer.
-            if !entitlements.reach(&org) {
-                continue;
-            }
-            let mut of_org = users.iter().filter(|user| user.org == org.id);
-            let user = match of_org.clone().find(|user| user.removed.is_none()) {
-                // A suspension outranks the provider: they do not come back by signing in.
-                Some(user) if user.suspended.is_some() => continue,
-                Some(user) => self.sync_user(user.clone(), entitlements, vouched_by, by).await?,
-                // The claims name no organizations, so the directory decides, and it does not have the user.
-                None if entitlements.orgs.is_none() => continue,
-                // An administrator removed them here, and that outranks the provider: they do not
-                // come back by signing in.
-                None if of_org.any(|user| user.removed.is_some()) => continue,
-                None => {
-                    let permissions = entitlements.permissions.clone().unwrap_or_default();
-                    let vouched_by = Some(vouched_by.clone());
-                    let new = NewUser { org: org.id, email, permissions, vouched_by, responsible: None };
-                    self.add_user(new, by).await?.id
-                }
-            };
-            memberships.push(Membership { org: org.id, user });
+/// Finds the user in each of their organizations, adds them where the provider vouches for a membership, and
+/// updates their permissions.
+async fn sync_memberships(
+    management: &Management,
+    email: &str,
+    entitlements: &Entitlements,
+    vouched_by: &Voucher,
+    by: AuditActor<'_>,
+) -> Result<Vec<Membership>, ManagementError> {
+    let users = management.state.users_by_email(email).await?;
+    let mut memberships = Vec::new();
+    for org in candidate_orgs(management, entitlements.orgs.as_deref(), &users).await? {
+        // A provider of one customer must not sign its users in to the organization of another customer.
+        if !entitlements.reach(&org) {
+            continue;
         }
-        if memberships.is_empty() { Err(ManagementError::NoMembership(email.to_owned())) } else { Ok(memberships) }
-    }
-
-    /// The organizations that a person may belong to, oldest first: those that the claims name; without such claims
-    /// those whose directory has the person. No other organization is looked at.
-    async fn candidate_orgs(
-        &self,
-        claimed: Option<&[String]>,
-        users: &[state::User],
-    ) -> Result<Vec<state::Org>, ManagementError> {
-        let mut orgs = Vec::new();
-        match claimed {
-            Some(references) => {
-                for reference in references {
-                    orgs.extend(self.look_up_org(reference).await?);
-                }
-            }
+        let mut of_org = users.iter().filter(|user| user.org == org.id);
+        let user = match of_org.clone().find(|user| user.removed.is_none()) {
+            // A suspension outranks the provider: they do not come back by signing in.
+            Some(user) if user.suspended.is_some() => continue,
+            Some(user) => sync_user(management, user.clone(), entitlements, vouched_by, by).await?,
+            // The claims name no organizations, so the directory decides, and it does not have the user.
+            None if entitlements.orgs.is_none() => continue,
+            // An administrator removed them here, and that outranks the provider: they do not
+            // come back by signing in.
+            None if of_org.any(|user| user.removed.is_some()) => continue,
             None => {
-                for user in users.iter().filter(|user| user.is_active()) {
-                    orgs.extend(self.state.org(user.org).await?);
-                }
+                let permissions = entitlements.permissions.clone().unwrap_or_default();
+                let vouched_by = Some(vouched_by.clone());
+                let new = NewUser { org: org.id, email, permissions, vouched_by, responsible: None };
+                add_user(management, new, by).await?.id
+            }
+        };
+        memberships.push(Membership { org: org.id, user });
+    }
+    if memberships.is_empty() { Err(ManagementError::NoMembership(email.to_owned())) } else { Ok(memberships) }
+}
+
+/// The organizations that a person may belong to, oldest first: those that the claims name; without such claims
+/// those whose directory has the person. No other organization is looked at.
+async fn candidate_orgs(
+    management: &Management,
+    claimed: Option<&[String]>,
+    users: &[state::User],
+) -> Result<Vec<state::Org>, ManagementError> {
+    let mut orgs = Vec::new();
+    match claimed {
+        Some(references) => {
+            for reference in references {
+                orgs.extend(look_up_org(management, reference).await?);
             }
         }
-        orgs.sort_by_key(|org| (org.created, org.id));
-        orgs.dedup_by_key(|org| org.id);
-        Ok(orgs)
-    }
-
-    /// Sets a user's permissions to those that the provider claims, if it claims any. Where its claims name the
-    /// organization, the provider vouches for the user from now on: a user of the operator's becomes the provider's,
-    /// and a withdrawal is taken back.
-    async fn sync_user(
-        &self,
-        user: state::User,
-        entitlements: &Entitlements,
-        vouched_by: &Voucher,
-        by: AuditActor<'_>,
-    ) -> Result<UserId, ManagementError> {
-        let id = user.id;
-        let claimed = entitlements.permissions.clone().map(operands::normalize_permissions);
-        let permissions = claimed.unwrap_or_else(|| user.permissions.clone());
-        let vouched_by = entitlements.orgs.is_some().then(|| vouched_by.clone());
-        let is_vouched = vouched_by.is_none() || vouched_by == user.vouched_by;
-        if permissions != user.permissions || user.withdrawn.is_some() || !is_vouched {
-            self.set_permissions(user, permissions, vouched_by, by).await?;
+        None => {
+            for user in users.iter().filter(|user| user.is_active()) {
+                orgs.extend(management.state.org(user.org).await?);
+            }
         }
-        Ok(id)
     }
+    orgs.sort_by_key(|org| (org.created, org.id));
+    orgs.dedup_by_key(|org| org.id);
+    Ok(orgs)
+}
 
-    /// Stores what a sign-in under way needs when the browser comes back from the provider.
-    ///
-    /// # Errors
-    /// [`ManagementError::NotAcknowledged`].
-    pub async fn store_pending_sign_in(
-        &self,
-        digest: TokenDigest,
-        content: Vec<u8>,
-        expires: Micros,
-        client: &ClientInfo,
-    ) -> Result<(), ManagementError> {
-        let source = TicketSource::Visitor(client.ip);
-        Ok(self.state.change(Change::PutTicket { digest, content, expires, source }).await?)
+/// Sets a user's permissions to those that the provider claims, if it claims any. Where its claims name the
+/// organization, the provider vouches for the user from now on: a user of the operator's becomes the provider's,
+/// and a withdrawal is taken back.
+async fn sync_user(
+    management: &Management,
+    user: state::User,
+    entitlements: &Entitlements,
+    vouched_by: &Voucher,
+    by: AuditActor<'_>,
+) -> Result<UserId, ManagementError> {
+    let id = user.id;
+    let claimed = entitlements.permissions.clone().map(operands::normalize_permissions);
+    let permissions = claimed.unwrap_or_else(|| user.permissions.clone());
+    let vouched_by = entitlements.orgs.is_some().then(|| vouched_by.clone());
+    let is_vouched = vouched_by.is_none() || vouched_by == user.vouched_by;
+    if permissions != user.permissions || user.withdrawn.is_some() || !is_vouched {
+        set_permissions(management, user, permissions, vouched_by, by).await?;
     }
+    Ok(id)
+}
 
-    /// Takes what was stored for a sign-in under way: once, so that a callback that is replayed finds nothing.
-    ///
-    /// # Errors
-    /// [`ManagementError::StateUnavailable`].
-    pub async fn take_pending_sign_in(
-        &self,
-        digest: &TokenDigest,
-        now: Micros,
-    ) -> Result<Option<Vec<u8>>, ManagementError> {
-        Ok(self.state.take_ticket(digest, now).await?)
-    }
+/// Stores what a sign-in under way needs when the browser comes back from the provider.
+///
+/// # Errors
+/// [`ManagementError::NotAcknowledged`].
+pub async fn store_pending_sign_in(
+    management: &Management,
+    digest: TokenDigest,
+    content: Vec<u8>,
+    expires: Micros,
+    client: &ClientInfo,
+) -> Result<(), ManagementError> {
+    let source = TicketSource::Visitor(client.ip);
+    Ok(management.state.change(Change::PutTicket { digest, content, expires, source }).await?)
+}
+
+/// Takes what was stored for a sign-in under way: once, so that a callback that is replayed finds nothing.
+///
+/// # Errors
+/// [`ManagementError::StateUnavailable`].
+pub async fn take_pending_sign_in(
+    management: &Management,
+    digest: &TokenDigest,
+    now: Micros,
+) -> Result<Option<Vec<u8>>, ManagementError> {
+    Ok(management.state.take_ticket(digest, now).await?)
 }
 
 /// Returns whether one of these references, ids or names, names an organization.

@@ -12,6 +12,7 @@ use uuid::Uuid;
 
 use super::audited_change::use_end;
 use super::key_creation::MAX_ID_ATTEMPTS;
+use super::operands::look_up_org;
 use super::owned_key::{member, new_record};
 use super::{ApiKey, ClientInfo, Management, ManagementError};
 use crate::oidc::SubjectToken;
@@ -61,116 +62,114 @@ impl ExchangeTarget {
     }
 }
 
-impl Management {
-    /// The rule that the `audience` of an exchange names, `ORGANIZATION/RULE`, the organization by its id or name.
-    ///
-    /// # Errors
-    /// [`ManagementError::UnknownTarget`] when there is none; [`ManagementError::StateUnavailable`].
-    pub async fn find_exchange_target(&self, audience: &str) -> Result<ExchangeTarget, ManagementError> {
-        let (org, rule) = audience.rsplit_once('/').filter(|(_, rule)| is_rule_name(rule)).unwrap_or_default();
-        let org = self.look_up_org(org).await?.ok_or(ManagementError::UnknownTarget)?;
-        let rule = self.state.federation_rule(org.id, rule).await?.ok_or(ManagementError::UnknownTarget)?;
-        Ok(ExchangeTarget { org, rule })
-    }
+/// The rule that the `audience` of an exchange names, `ORGANIZATION/RULE`, the organization by its id or name.
+///
+/// # Errors
+/// [`ManagementError::UnknownTarget`] when there is none; [`ManagementError::StateUnavailable`].
+pub async fn find_exchange_target(management: &Management, audience: &str) -> Result<ExchangeTarget, ManagementError> {
+    let (org, rule) = audience.rsplit_once('/').filter(|(_, rule)| is_rule_name(rule)).unwrap_or_default();
+    let org = look_up_org(management, org).await?.ok_or(ManagementError::UnknownTarget)?;
+    let rule = management.state.federation_rule(org.id, rule).await?.ok_or(ManagementError::UnknownTarget)?;
+    Ok(ExchangeTarget { org, rule })
+}
 
-    /// Exchanges a token, verified for the issuer and the audience of the rule, for a key of the rule's service, with
-    /// the permissions of `scope` if it is given.
-    ///
-    /// # Errors
-    /// [`ManagementError::ClaimMismatch`], [`ManagementError::ServiceSuspended`], [`ManagementError::ScopeExceeded`],
-    /// [`ManagementError::TokenReplayed`], [`ManagementError::ExchangeLimited`]; others when the state or the journal
-    /// is unavailable.
-    pub async fn exchange_token(
-        &self,
-        target: &ExchangeTarget,
-        token: &SubjectToken,
-        scope: Option<Vec<Permission>>,
-        client: &ClientInfo,
-        now: Micros,
-    ) -> Result<ExchangedKey, ManagementError> {
-        let ExchangeTarget { org, rule } = target;
-        if let Some(claim) = rule.mismatch(&token.claims) {
-            return Err(ManagementError::ClaimMismatch(claim.to_owned()));
-        }
-        let service = self.state.member(org.id, rule.user).await?;
-        let is_active = |(org, user): &(state::Org, state::User)| user.is_active() && !org.suspended;
-        let (_, service) = service.filter(is_active).ok_or(ManagementError::ServiceSuspended)?;
-        let permissions = rule_permissions(rule, scope)?;
-        let longest = [Some(rule.max), org.policy.max_expiry].into_iter().flatten().min().unwrap_or(rule.max);
-        let expires = now.after(longest);
-        let tags = tags(rule, token);
-        let policy =
-            KeyPolicy { permissions: Some(permissions.clone()), expires: Some(expires), tags, ..KeyPolicy::default() };
-        let exchange = FederationExchange { rule: rule.clone(), token: token.identity, at: now, expires };
-        let mut attempts = 0;
-        loop {
-            attempts += 1;
-            let plain = PlainKey::generate(KeyId::generate(org.tag)?)?;
-            let key = new_record(plain.id(), member(&service), rule.name.clone(), now);
-            let key = state::Key { policy: policy.clone().boxed(), ..key };
-            match self.create_exchanged(key, plain.digest(), &exchange, token, client).await {
-                Err(ManagementError::Taken("id")) if attempts < MAX_ID_ATTEMPTS => {}
-                // The key is valid, and the token gives no other one.
-                Err(ManagementError::Unconfirmed(error)) => {
-                    tracing::warn!(%error, key = %plain.id(), "a failover may lose the key of an exchange");
-                    return Ok(ExchangedKey { id: plain.id(), api_key: ApiKey::from(&plain), expires, permissions });
-                }
-                // Suspended since it was looked up.
-                Err(ManagementError::NotAllowed) => return Err(ManagementError::ServiceSuspended),
-                created => {
-                    return created.map(|()| ExchangedKey {
-                        id: plain.id(),
-                        api_key: ApiKey::from(&plain),
-                        expires,
-                        permissions,
-                    });
-                }
+/// Exchanges a token, verified for the issuer and the audience of the rule, for a key of the rule's service, with
+/// the permissions of `scope` if it is given.
+///
+/// # Errors
+/// [`ManagementError::ClaimMismatch`], [`ManagementError::ServiceSuspended`], [`ManagementError::ScopeExceeded`],
+/// [`ManagementError::TokenReplayed`], [`ManagementError::ExchangeLimited`]; others when the state or the journal
+/// is unavailable.
+pub async fn exchange_token(
+    management: &Management,
+    target: &ExchangeTarget,
+    token: &SubjectToken,
+    scope: Option<Vec<Permission>>,
+    client: &ClientInfo,
+    now: Micros,
+) -> Result<ExchangedKey, ManagementError> {
+    let ExchangeTarget { org, rule } = target;
+    if let Some(claim) = rule.mismatch(&token.claims) {
+        return Err(ManagementError::ClaimMismatch(claim.to_owned()));
+    }
+    let service = management.state.member(org.id, rule.user).await?;
+    let is_active = |(org, user): &(state::Org, state::User)| user.is_active() && !org.suspended;
+    let (_, service) = service.filter(is_active).ok_or(ManagementError::ServiceSuspended)?;
+    let permissions = rule_permissions(rule, scope)?;
+    let longest = [Some(rule.max), org.policy.max_expiry].into_iter().flatten().min().unwrap_or(rule.max);
+    let expires = now.after(longest);
+    let tags = tags(rule, token);
+    let policy =
+        KeyPolicy { permissions: Some(permissions.clone()), expires: Some(expires), tags, ..KeyPolicy::default() };
+    let exchange = FederationExchange { rule: rule.clone(), token: token.identity, at: now, expires };
+    let mut attempts = 0;
+    loop {
+        attempts += 1;
+        let plain = PlainKey::generate(KeyId::generate(org.tag)?)?;
+        let key = new_record(plain.id(), member(&service), rule.name.clone(), now);
+        let key = state::Key { policy: policy.clone().boxed(), ..key };
+        match create_exchanged(management, key, plain.digest(), &exchange, token, client).await {
+            Err(ManagementError::Taken("id")) if attempts < MAX_ID_ATTEMPTS => {}
+            // The key is valid, and the token gives no other one.
+            Err(ManagementError::Unconfirmed(error)) => {
+                tracing::warn!(%error, key = %plain.id(), "a failover may lose the key of an exchange");
+                return Ok(ExchangedKey { id: plain.id(), api_key: ApiKey::from(&plain), expires, permissions });
+            }
+            // Suspended since it was looked up.
+            Err(ManagementError::NotAllowed) => return Err(ManagementError::ServiceSuspended),
+            created => {
+                return created.map(|()| ExchangedKey {
+                    id: plain.id(),
+                    api_key: ApiKey::from(&plain),
+                    expires,
+                    permissions,
+                });
             }
         }
     }
+}
 
-    /// Makes the key, and records it.
-    async fn create_exchanged(
-        &self,
-        key: state::Key,
-        digest: KeyDigest,
-        exchange: &FederationExchange,
-        token: &SubjectToken,
-        client: &ClientInfo,
-    ) -> Result<(), ManagementError> {
-        let actor = format!("federation:{}", exchange.rule.name);
-        let path = format!("{ACTION}/{}", tag_value(token.text("sub").unwrap_or_default()));
-        let opening = Use {
-            id: Uuid::now_v7(),
-            time: exchange.at,
-            number: None,
-            key_id: Some(key.id),
-            user_id: None,
-            org_id: Some(key.org),
-            // The credential is a token of an identity provider, as that of a session is.
-            auth_method: AuthMethod::Session,
-            ip: client.ip,
-            user_agent: client.user_agent.as_deref().map(str::as_bytes),
-            action: ACTION,
-            method: MANAGEMENT_METHOD,
-            path: &path,
-            provisional: false,
-            trace_id: None,
-        };
-        let subject = Some(key.user);
-        let entry =
-            self.journal.begin_change(&ChangeUse { opening, actor: &actor, subject, token_id: None }, false).await?;
-        let started = Instant::now();
-        let change = Box::new(Change::CreateKey { key, digest });
-        let change = Change::ByFederation { exchange: Box::new(exchange.clone()), change };
-        let changed = self.state.change(change.by(&actor)).await.map_err(|error| match error {
-            ChangeError::OrgSuspended(_) => ManagementError::ServiceSuspended,
-            error => ManagementError::from(error),
-        });
-        self.duration.observe(started.elapsed().as_secs_f64());
-        entry.close_change(use_end(&changed, started)).await;
-        changed
-    }
+/// Makes the key, and records it.
+async fn create_exchanged(
+    management: &Management,
+    key: state::Key,
+    digest: KeyDigest,
+    exchange: &FederationExchange,
+    token: &SubjectToken,
+    client: &ClientInfo,
+) -> Result<(), ManagementError> {
+    let actor = format!("federation:{}", exchange.rule.name);
+    let path = format!("{ACTION}/{}", tag_value(token.text("sub").unwrap_or_default()));
+    let opening = Use {
+        id: Uuid::now_v7(),
+        time: exchange.at,
+        number: None,
+        key_id: Some(key.id),
+        user_id: None,
+        org_id: Some(key.org),
+        // The credential is a token of an identity provider, as that of a session is.
+        auth_method: AuthMethod::Session,
+        ip: client.ip,
+        user_agent: client.user_agent.as_deref().map(str::as_bytes),
+        action: ACTION,
+        method: MANAGEMENT_METHOD,
+        path: &path,
+        provisional: false,
+        trace_id: None,
+    };
+    let subject = Some(key.user);
+    let entry =
+        management.journal.begin_change(&ChangeUse { opening, actor: &actor, subject, token_id: None }, false).await?;
+    let started = Instant::now();
+    let change = Box::new(Change::CreateKey { key, digest });
+    let change = Change::ByFederation { exchange: Box::new(exchange.clone()), change };
+    let changed = management.state.change(change.by(&actor)).await.map_err(|error| match error {
+        ChangeError::OrgSuspended(_) => ManagementError::ServiceSuspended,
+        error => ManagementError::from(error),
+    });
+    management.duration.observe(started.elapsed().as_secs_f64());
+    entry.close_change(use_end(&changed, started)).await;
+    changed
 }
 
 /// The permissions of a key: those of the rule, or those of them that are asked for.

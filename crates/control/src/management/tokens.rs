@@ -6,8 +6,10 @@ use std::slice;
 use futures_util::future::try_join_all;
 use serde::{Deserialize, Serialize};
 
-use super::audited_change::Target;
-use super::authorization::Access;
+use super::audited_change::{Target, apply_change_at};
+use super::authorization::{Access, authorize};
+use super::cursor::cursor_sealer;
+use super::operands::find_org;
 use super::{Actor, ApiKey, KeyActor, Management, ManagementError, NewToken, Token, TokenStatus, operands};
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, UserId};
@@ -60,135 +62,141 @@ pub struct TokenSettings {
     pub client_san: Option<String>,
 }
 
-impl Management {
-    /// Creates a token. Administrators create tokens of their organization with their own rights at most; a program
-    /// with the scope `tokens:manage` creates none that exceeds its own token.
-    ///
-    /// # Errors
-    /// [`ManagementError::InvalidToken`], [`ManagementError::InvalidName`], [`ManagementError::NoOrg`],
-    /// [`ManagementError::TokenExceeds`], [`ManagementError::TooManyTokens`].
-    pub async fn create_token(
-        &self,
-        actor: &Actor,
-        settings: TokenSettings,
-        now: Micros,
-    ) -> Result<NewToken, ManagementError> {
-        let by = self.authorize(actor, Access::Tokens(settings.org.as_deref()), now).await?;
-        let plain = PlainToken::generate()?;
-        let token = self.token_of(actor, settings, &plain, now).await?;
-        check_creator(actor, &token)?;
-        let target = Target { org: token.org, user: None, key: None };
-        // The id of the token is in the path: neither the organization nor a key names it.
-        let path = format!("token.create/{}", token.id);
-        let change = Change::CreateToken(Box::new(token.clone()));
-        self.apply_change_at("token.create", &path, target, change, by).await?;
-        // Nothing is looked up now: no failure may lose the secret.
-        let token = Token::new(token, KeyActor::of(actor), TokenStatus::Active);
-        Ok(NewToken { secret: ApiKey::from_token(&plain), token })
-    }
+/// Creates a token. Administrators create tokens of their organization with their own rights at most; a program
+/// with the scope `tokens:manage` creates none that exceeds its own token.
+///
+/// # Errors
+/// [`ManagementError::InvalidToken`], [`ManagementError::InvalidName`], [`ManagementError::NoOrg`],
+/// [`ManagementError::TokenExceeds`], [`ManagementError::TooManyTokens`].
+pub async fn create_token(
+    management: &Management,
+    actor: &Actor,
+    settings: TokenSettings,
+    now: Micros,
+) -> Result<NewToken, ManagementError> {
+    let by = authorize(management, actor, Access::Tokens(settings.org.as_deref()), now).await?;
+    let plain = PlainToken::generate()?;
+    let token = token_of(management, actor, settings, &plain, now).await?;
+    check_creator(actor, &token)?;
+    let target = Target { org: token.org, user: None, key: None };
+    // The id of the token is in the path: neither the organization nor a key names it.
+    let path = format!("token.create/{}", token.id);
+    let change = Change::CreateToken(Box::new(token.clone()));
+    apply_change_at(management, "token.create", &path, target, change, by).await?;
+    // Nothing is looked up now: no failure may lose the secret.
+    let token = Token::new(token, KeyActor::of(actor), TokenStatus::Active);
+    Ok(NewToken { secret: ApiKey::from_token(&plain), token })
+}
 
-    /// Lists tokens, oldest first, a page at a time: those of one organization, or all that the actor may see.
-    ///
-    /// # Errors
-    /// [`ManagementError::NoOrg`], [`ManagementError::Cursor`].
-    pub async fn list_tokens(
-        &self,
-        actor: &Actor,
-        org: Option<&str>,
-        page: &PageQuery,
-        now: Micros,
-    ) -> Result<Page<Token>, ManagementError> {
-        // A program of one organization sees the tokens of that one.
-        let own = actor.org().map(|org| org.to_string());
-        let org = org.or(own.as_deref());
-        self.authorize(actor, Access::Tokens(org), now).await?;
-        let org = match org {
-            Some(org) => Some(self.find_org(org).await?.id),
-            None => None,
-        };
-        let sealer = self.cursor_sealer(&("tokens", org)).await?;
-        let after: Option<TokenPosition> = sealer.open(page.cursor.as_deref())?;
-        let found = self.state.page_of_management_tokens(org, after, page.limit.get()).await?;
-        sealer.seal(Page { items: self.show_tokens(actor, found.items, now).await?, next: found.next })
-    }
+/// Lists tokens, oldest first, a page at a time: those of one organization, or all that the actor may see.
+///
+/// # Errors
+/// [`ManagementError::NoOrg`], [`ManagementError::Cursor`].
+pub async fn list_tokens(
+    management: &Management,
+    actor: &Actor,
+    org: Option<&str>,
+    page: &PageQuery,
+    now: Micros,
+) -> Result<Page<Token>, ManagementError> {
+    // A program of one organization sees the tokens of that one.
+    let own = actor.org().map(|org| org.to_string());
+    let org = org.or(own.as_deref());
+    authorize(management, actor, Access::Tokens(org), now).await?;
+    let org = match org {
+        Some(org) => Some(find_org(management, org).await?.id),
+        None => None,
+    };
+    let sealer = cursor_sealer(management, &("tokens", org)).await?;
+    let after: Option<TokenPosition> = sealer.open(page.cursor.as_deref())?;
+    let found = management.state.page_of_management_tokens(org, after, page.limit.get()).await?;
+    sealer.seal(Page { items: show_tokens(management, actor, found.items, now).await?, next: found.next })
+}
 
-    /// Shows one token.
-    ///
-    /// # Errors
-    /// [`ManagementError::NoToken`].
-    pub async fn show_token(&self, actor: &Actor, id: TokenId, now: Micros) -> Result<Token, ManagementError> {
-        self.authorize(actor, Access::Token(id), now).await?;
-        let token = self.state.management_token(id).await?.ok_or(ManagementError::NoToken(id))?;
-        self.show_found(actor, token, now).await
-    }
+/// Shows one token.
+///
+/// # Errors
+/// [`ManagementError::NoToken`].
+pub async fn show_token(
+    management: &Management,
+    actor: &Actor,
+    id: TokenId,
+    now: Micros,
+) -> Result<Token, ManagementError> {
+    authorize(management, actor, Access::Token(id), now).await?;
+    let token = management.state.management_token(id).await?.ok_or(ManagementError::NoToken(id))?;
+    show_found(management, actor, token, now).await
+}
 
-    /// Tokens as the viewer may know them, in their order.
-    async fn show_tokens(
-        &self,
-        viewer: &Actor,
-        tokens: Vec<ManagementToken>,
-        now: Micros,
-    ) -> Result<Vec<Token>, state::Unavailable> {
-        let administrators = self.administrators_of(&tokens).await?;
-        Ok(tokens.into_iter().map(|token| show_token(viewer, token, &administrators, now)).collect())
-    }
+/// Tokens as the viewer may know them, in their order.
+async fn show_tokens(
+    management: &Management,
+    viewer: &Actor,
+    tokens: Vec<ManagementToken>,
+    now: Micros,
+) -> Result<Vec<Token>, state::Unavailable> {
+    let administrators = administrators_of(management, &tokens).await?;
+    Ok(tokens.into_iter().map(|token| token_from_record(viewer, token, &administrators, now)).collect())
+}
 
-    pub(super) async fn show_found(
-        &self,
-        viewer: &Actor,
-        token: ManagementToken,
-        now: Micros,
-    ) -> Result<Token, ManagementError> {
-        let administrators = self.administrators_of(slice::from_ref(&token)).await?;
-        Ok(show_token(viewer, token, &administrators, now))
-    }
+pub(super) async fn show_found(
+    management: &Management,
+    viewer: &Actor,
+    token: ManagementToken,
+    now: Micros,
+) -> Result<Token, ManagementError> {
+    let administrators = administrators_of(management, slice::from_ref(&token)).await?;
+    Ok(token_from_record(viewer, token, &administrators, now))
+}
 
-    /// The users whose rights bound these tokens, as their organizations have them now.
-    async fn administrators_of(&self, tokens: &[ManagementToken]) -> Result<Administrators, state::Unavailable> {
-        let members: BTreeSet<(OrgId, UserId)> = tokens.iter().filter_map(|token| token.org.zip(token.admin)).collect();
-        let found = try_join_all(members.into_iter().map(|(org, user)| self.state.member(org, user))).await?;
-        Ok(found.into_iter().flatten().map(|(_, user)| (user.id, user)).collect())
-    }
+/// The users whose rights bound these tokens, as their organizations have them now.
+async fn administrators_of(
+    management: &Management,
+    tokens: &[ManagementToken],
+) -> Result<Administrators, state::Unavailable> {
+    let members: BTreeSet<(OrgId, UserId)> = tokens.iter().filter_map(|token| token.org.zip(token.admin)).collect();
+    let found = try_join_all(members.into_iter().map(|(org, user)| management.state.member(org, user))).await?;
+    Ok(found.into_iter().flatten().map(|(_, user)| (user.id, user)).collect())
+}
 
-    async fn token_of(
-        &self,
-        actor: &Actor,
-        settings: TokenSettings,
-        plain: &PlainToken,
-        now: Micros,
-    ) -> Result<ManagementToken, ManagementError> {
-        let TokenSettings { name, org, allow, expires, mut networks, client_san } = settings;
-        networks.sort_unstable();
-        networks.dedup();
-        let org = match org {
-            Some(org) => {
-                let org = self.find_org(&org).await?;
-                operands::check_creation(actor, &org)?;
-                Some(org.id)
-            }
-            None => None,
-        };
-        let token = ManagementToken {
-            id: plain.id(),
-            digest: plain.digest(),
-            name: names::validate_name(&name)?,
-            org,
-            admin: actor.bounded_user(),
-            scopes: allow,
-            networks,
-            client_san,
-            created: now,
-            created_by: actor.audit_name(None).into_owned(),
-            expires: expires.unwrap_or_else(|| default_expiry(actor, now)),
-            revoked: None,
-        };
-        token.validate().map_err(|InvalidTokenSettings(invalid)| ManagementError::InvalidToken(invalid))?;
-        Ok(token)
-    }
+async fn token_of(
+    management: &Management,
+    actor: &Actor,
+    settings: TokenSettings,
+    plain: &PlainToken,
+    now: Micros,
+) -> Result<ManagementToken, ManagementError> {
+    let TokenSettings { name, org, allow, expires, mut networks, client_san } = settings;
+    networks.sort_unstable();
+    networks.dedup();
+    let org = match org {
+        Some(org) => {
+            let org = find_org(management, &org).await?;
+            operands::check_creation(actor, &org)?;
+            Some(org.id)
+        }
+        None => None,
+    };
+    let token = ManagementToken {
+        id: plain.id(),
+        digest: plain.digest(),
+        name: names::validate_name(&name)?,
+        org,
+        admin: actor.bounded_user(),
+        scopes: allow,
+        networks,
+        client_san,
+        created: now,
+        created_by: actor.audit_name(None).into_owned(),
+        expires: expires.unwrap_or_else(|| default_expiry(actor, now)),
+        revoked: None,
+    };
+    token.validate().map_err(|InvalidTokenSettings(invalid)| ManagementError::InvalidToken(invalid))?;
+    Ok(token)
 }
 
 /// A token as the viewer may know it.
-fn show_token(viewer: &Actor, token: ManagementToken, administrators: &Administrators, now: Micros) -> Token {
+fn token_from_record(viewer: &Actor, token: ManagementToken, administrators: &Administrators, now: Micros) -> Token {
     let name = ActorName::new(token.created_by.clone());
     let creator = name.user().and_then(|id| administrators.get(&id));
     let emails = creator.map(|user| (user.id, user.email.clone())).into_iter().collect();

@@ -8,7 +8,7 @@
 use std::time::Duration;
 
 use super::actor::AuditActor;
-use super::audited_change::Target;
+use super::audited_change::{Target, apply_change};
 use super::{Actor, Management, ManagementError};
 use domain::clock::Micros;
 use domain::key::policy::{Disabled, DisabledBy, Field, PolicyPatch};
@@ -19,102 +19,105 @@ const PAGE: usize = 500;
 /// Keys that a run may disable in any organization: a tenth of a small one would be none.
 const FEW: usize = 10;
 
-impl Management {
-    /// Disables the keys that are unused at `now`, a time of this process. A use that comes between the look at a key
-    /// and the change wins. Returns the number of keys that were disabled. Repeating the sweep, also at several
-    /// gateways, changes nothing.
-    ///
-    /// # Errors
-    /// The state or the journal is unavailable: some keys may have been disabled, the others are with the next sweep.
-    pub async fn sweep_unused_keys(&self, actor: &Actor, now: Micros) -> Result<u64, ManagementError> {
-        if !self.state.clocks_agree() {
-            tracing::warn!(
-                "unused keys are not looked for: the clock of Redis is unknown, or differs from this machine's by more \
-                 than a minute"
-            );
-            return Ok(0);
-        }
-        let now = self.state.time(now);
-        let mut disabled = 0;
-        let mut from = Some(0);
-        while let Some(position) = from {
-            let page = self.state.page_of_orgs(position, PAGE).await?;
-            for org in page.items {
-                if let Some(unused) = self.unused_keys_of(&org) {
-                    disabled += self.sweep_org(&org, unused, AuditActor { actor, now }).await?;
-                }
+/// Disables the keys that are unused at `now`, a time of this process. A use that comes between the look at a key
+/// and the change wins. Returns the number of keys that were disabled. Repeating the sweep, also at several
+/// gateways, changes nothing.
+///
+/// # Errors
+/// The state or the journal is unavailable: some keys may have been disabled, the others are with the next sweep.
+pub async fn sweep_unused_keys(management: &Management, actor: &Actor, now: Micros) -> Result<u64, ManagementError> {
+    if !management.state.clocks_agree() {
+        tracing::warn!(
+            "unused keys are not looked for: the clock of Redis is unknown, or differs from this machine's by more \
+             than a minute"
+        );
+        return Ok(0);
+    }
+    let now = management.state.time(now);
+    let mut disabled = 0;
+    let mut from = Some(0);
+    while let Some(position) = from {
+        let page = management.state.page_of_orgs(position, PAGE).await?;
+        for org in page.items {
+            if let Some(unused) = unused_keys_of(management, &org) {
+                disabled += sweep_org(management, &org, unused, AuditActor { actor, now }).await?;
             }
-            from = page.next;
         }
-        Ok(disabled)
+        from = page.next;
     }
+    Ok(disabled)
+}
 
-    /// The time without a use after which keys of an organization are disabled; none: never.
-    fn unused_keys_of(&self, org: &Org) -> Option<Duration> {
-        match org.policy.unused_keys {
-            Some(UnusedKeys::Never) => None,
-            Some(UnusedKeys::After(time)) => Some(time),
-            None => self.state.bounds().unused_keys,
-        }
+/// The time without a use after which keys of an organization are disabled; none: never.
+fn unused_keys_of(management: &Management, org: &Org) -> Option<Duration> {
+    match org.policy.unused_keys {
+        Some(UnusedKeys::Never) => None,
+        Some(UnusedKeys::After(time)) => Some(time),
+        None => management.state.bounds().unused_keys,
     }
+}
 
-    async fn sweep_org(&self, org: &Org, unused: Duration, by: AuditActor<'_>) -> Result<u64, ManagementError> {
-        let since = by.now.before(unused);
-        let found = self.find_unused(org, since).await?;
-        let most = FEW.max(found.active / 10);
-        if found.unused.len() > most {
-            tracing::error!(
-                org = %org.id,
-                unused = found.unused.len(),
-                active = found.active,
-                "more than a tenth of the keys of an organization seem to be unused; none was disabled. Look at them \
-                 with `keygate key list --unused-for`, and disable those that are not needed"
-            );
-            return Ok(0);
-        }
-        let mut disabled = 0;
-        for key in &found.unused {
-            disabled += u64::from(self.disable_unused(key, since, by).await?);
-        }
-        Ok(disabled)
+async fn sweep_org(
+    management: &Management,
+    org: &Org,
+    unused: Duration,
+    by: AuditActor<'_>,
+) -> Result<u64, ManagementError> {
+    let since = by.now.before(unused);
+    let found = find_unused(management, org, since).await?;
+    let most = FEW.max(found.active / 10);
+    if found.unused.len() > most {
+        tracing::error!(
+            org = %org.id,
+            unused = found.unused.len(),
+            active = found.active,
+            "more than a tenth of the keys of an organization seem to be unused; none was disabled. Look at them \
+             with `keygate key list --unused-for`, and disable those that are not needed"
+        );
+        return Ok(0);
     }
+    let mut disabled = 0;
+    for key in &found.unused {
+        disabled += u64::from(disable_unused(management, key, since, by).await?);
+    }
+    Ok(disabled)
+}
 
-    /// The keys of an organization that are unused since a time.
-    async fn find_unused(&self, org: &Org, since: Micros) -> Result<Found, ManagementError> {
-        let list = KeyList { org: org.id, owner: None, newest_first: false };
-        let mut found = Found::default();
-        let mut after = None;
-        loop {
-            let page = self.state.page_of_keys(list, after, PAGE).await?;
-            for key in page.items.into_iter().filter(is_active) {
-                found.active += 1;
-                if is_unused(&key, since) {
-                    found.unused.push(key);
-                }
+/// The keys of an organization that are unused since a time.
+async fn find_unused(management: &Management, org: &Org, since: Micros) -> Result<Found, ManagementError> {
+    let list = KeyList { org: org.id, owner: None, newest_first: false };
+    let mut found = Found::default();
+    let mut after = None;
+    loop {
+        let page = management.state.page_of_keys(list, after, PAGE).await?;
+        for key in page.items.into_iter().filter(is_active) {
+            found.active += 1;
+            if is_unused(&key, since) {
+                found.unused.push(key);
             }
-            if page.next.is_none() {
-                return Ok(found);
-            }
-            after = page.next;
         }
+        if page.next.is_none() {
+            return Ok(found);
+        }
+        after = page.next;
     }
+}
 
-    /// Disables a key; false when it was used, revoked or removed meanwhile.
-    async fn disable_unused(
-        &self,
-        key: &state::Key,
-        since: Micros,
-        by: AuditActor<'_>,
-    ) -> Result<bool, ManagementError> {
-        let disabled = Disabled { at: by.now, by: DisabledBy::Unused };
-        let patch = PolicyPatch { disabled: Field::Set(disabled), ..PolicyPatch::default() };
-        let allowed = PolicyScope::Unused(since);
-        let change = Change::set_key_policy(key.id, Box::new(patch), allowed);
-        match self.apply_change("key.disable_unused", Target::of_key(key), change, by).await {
-            Ok(()) => Ok(true),
-            Err(ManagementError::InUse(_) | ManagementError::Revoked(_) | ManagementError::NoKey(_)) => Ok(false),
-            Err(error) => Err(error),
-        }
+/// Disables a key; false when it was used, revoked or removed meanwhile.
+async fn disable_unused(
+    management: &Management,
+    key: &state::Key,
+    since: Micros,
+    by: AuditActor<'_>,
+) -> Result<bool, ManagementError> {
+    let disabled = Disabled { at: by.now, by: DisabledBy::Unused };
+    let patch = PolicyPatch { disabled: Field::Set(disabled), ..PolicyPatch::default() };
+    let allowed = PolicyScope::Unused(since);
+    let change = Change::set_key_policy(key.id, Box::new(patch), allowed);
+    match apply_change(management, "key.disable_unused", Target::of_key(key), change, by).await {
+        Ok(()) => Ok(true),
+        Err(ManagementError::InUse(_) | ManagementError::Revoked(_) | ManagementError::NoKey(_)) => Ok(false),
+        Err(error) => Err(error),
     }
 }
 

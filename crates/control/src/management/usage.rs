@@ -2,7 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::authorization::Access;
+use super::authorization::{Access, authorize};
+use super::operands::find_org;
+use super::uses::read_audit;
 use super::{Actor, Management, ManagementError, UsageSummary};
 use domain::clock::Micros;
 use domain::management_token::TokenScope;
@@ -37,41 +39,39 @@ pub enum UsageScope {
     Gateway,
 }
 
-impl Management {
-    /// Returns whether the records of all gateways are configured to be read.
-    pub(crate) fn has_fleet(&self) -> bool {
-        self.view.has_fleet()
-    }
+/// Returns whether the records of all gateways are configured to be read.
+pub(crate) fn has_fleet(management: &Management) -> bool {
+    management.view.has_fleet()
+}
 
-    /// Adds usage up: of one organization, or of all that the actor may see.
-    ///
-    /// # Errors
-    /// [`ManagementError::NoOrg`], [`ManagementError::JournalUnreadable`], [`ManagementError::TooManyReads`].
-    pub async fn show_usage(
-        &self,
-        actor: &Actor,
-        request: UsageRequest,
-        now: Micros,
-    ) -> Result<UsageSummary, ManagementError> {
-        let UsageRequest { by, per, since, until, by_gateway, org, scope } = request;
-        let own = actor.org().map(|org| org.to_string());
-        let org = match org.or(own) {
-            Some(org) => {
-                self.authorize(actor, Access::OrgAdmin(&org, TokenScope::UsageRead), now).await?;
-                Some(self.find_org(&org).await?.id)
-            }
-            None => {
-                self.authorize(actor, Access::AllOrgs(TokenScope::UsageRead), now).await?;
-                None
-            }
-        };
-        let is_fleet = scope.map_or_else(|| self.has_fleet(), |scope| scope == UsageScope::Fleet);
-        let query = UsageQuery { by, per, since, until, by_gateway, org };
-        let gateway = self.gateway.clone();
-        let read = move |view: &AuditView| {
-            if is_fleet { view.usage_of_fleet(query) } else { view.usage_of_gateway(query, gateway, now) }
-        };
-        let (reports, view) = self.read_audit(actor, read).await?;
-        Ok(UsageSummary::new(query, &reports, view))
-    }
+/// Adds usage up: of one organization, or of all that the actor may see.
+///
+/// # Errors
+/// [`ManagementError::NoOrg`], [`ManagementError::JournalUnreadable`], [`ManagementError::TooManyReads`].
+pub async fn show_usage(
+    management: &Management,
+    actor: &Actor,
+    request: UsageRequest,
+    now: Micros,
+) -> Result<UsageSummary, ManagementError> {
+    let UsageRequest { by, per, since, until, by_gateway, org, scope } = request;
+    let own = actor.org().map(|org| org.to_string());
+    let org = match org.or(own) {
+        Some(org) => {
+            authorize(management, actor, Access::OrgAdmin(&org, TokenScope::UsageRead), now).await?;
+            Some(find_org(management, &org).await?.id)
+        }
+        None => {
+            authorize(management, actor, Access::AllOrgs(TokenScope::UsageRead), now).await?;
+            None
+        }
+    };
+    let is_fleet = scope.map_or_else(|| has_fleet(management), |scope| scope == UsageScope::Fleet);
+    let query = UsageQuery { by, per, since, until, by_gateway, org };
+    let gateway = management.gateway.clone();
+    let read = move |view: &AuditView| {
+        if is_fleet { view.usage_of_fleet(query) } else { view.usage_of_gateway(query, gateway, now) }
+    };
+    let (reports, view) = read_audit(management, actor, read).await?;
+    Ok(UsageSummary::new(query, &reports, view))
 }

@@ -1,7 +1,11 @@
 //! A user as management shows it: a person, or the account of a service with the person who is responsible for it.
 
+use std::collections::{HashMap, HashSet};
+
+use futures_util::future::try_join_all;
 use serde::{Deserialize, Serialize};
 
+use super::{Management, ManagementError};
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, Permission, UserId};
 use state::{self, ETag};
@@ -167,4 +171,31 @@ impl Responsible {
     pub fn is_gone(&self) -> bool {
         self.status != UserStatus::Active
     }
+}
+
+/// The person who is responsible for a service; none for a person.
+pub(super) async fn find_responsible(
+    management: &Management,
+    user: &state::User,
+) -> Result<Option<Responsible>, ManagementError> {
+    let Some(id) = user.responsible else { return Ok(None) };
+    let member = management.state.member(user.org, id).await?;
+    Ok(Some(Responsible::new(id, member.as_ref().map(|(_, user)| user))))
+}
+
+/// Users of an organization as results show them. Each responsible person is looked up once.
+pub(super) async fn show_users(
+    management: &Management,
+    org: OrgId,
+    users: Vec<state::User>,
+) -> Result<Vec<User>, ManagementError> {
+    let ids: HashSet<UserId> = users.iter().filter_map(|user| user.responsible).collect();
+    let members = try_join_all(ids.into_iter().map(|id| management.state.member(org, id))).await?;
+    let persons: HashMap<UserId, state::User> =
+        members.into_iter().flatten().map(|(_, user)| (user.id, user)).collect();
+    let show = |user: state::User| {
+        let responsible = user.responsible.map(|id| Responsible::new(id, persons.get(&id)));
+        User::new(user, responsible)
+    };
+    Ok(users.into_iter().map(show).collect())
 }

@@ -10,7 +10,9 @@ use std::io;
 
 use serde::{Deserialize, Serialize};
 
-use super::authorization::Access;
+use super::authorization::{Access, authorize};
+use super::cursor::cursor_sealer;
+use super::operands::find_org;
 use super::{Actor, Management, ManagementError, operands};
 use domain::clock::Micros;
 use domain::key::KeyId;
@@ -69,101 +71,99 @@ pub struct Activity {
     pub last_attempt: Option<LastUse>,
 }
 
-impl Management {
-    /// Reads the uses of all gateways from here on; `None`: those of this gateway.
-    pub fn set_fleet(&self, fleet: Option<Fleet>) {
-        self.view.set_fleet(fleet);
-    }
+/// Reads the uses of all gateways from here on; `None`: those of this gateway.
+pub fn set_fleet(management: &Management, fleet: Option<Fleet>) {
+    management.view.set_fleet(fleet);
+}
 
-    /// Lists the uses of a key, newest first, a page at a time.
-    ///
-    /// # Errors
-    /// [`ManagementError::NoKey`], [`ManagementError::Cursor`], [`ManagementError::JournalUnreadable`],
-    /// [`ManagementError::TooManyReads`].
-    pub async fn list_uses(
-        &self,
-        actor: &Actor,
-        key: KeyId,
-        filter: UseFilter,
-        page: &PageQuery,
-        now: Micros,
-    ) -> Result<UsePage, ManagementError> {
-        self.authorize(actor, Access::Key(key, TokenScope::UsageRead), now).await?;
-        let UseFilter { outcome, refused } = filter;
-        let query = ("uses", key, filter);
-        let filter = Filter { key: Some(key), outcome, refused, kind: Some(RecordKind::Request), ..Filter::default() };
-        let (page, view) = self.page_of_records(actor, &query, filter, page).await?;
-        Ok(UsePage { page, gateway: self.gateway.clone(), view })
-    }
+/// Lists the uses of a key, newest first, a page at a time.
+///
+/// # Errors
+/// [`ManagementError::NoKey`], [`ManagementError::Cursor`], [`ManagementError::JournalUnreadable`],
+/// [`ManagementError::TooManyReads`].
+pub async fn list_uses(
+    management: &Management,
+    actor: &Actor,
+    key: KeyId,
+    filter: UseFilter,
+    page: &PageQuery,
+    now: Micros,
+) -> Result<UsePage, ManagementError> {
+    authorize(management, actor, Access::Key(key, TokenScope::UsageRead), now).await?;
+    let UseFilter { outcome, refused } = filter;
+    let query = ("uses", key, filter);
+    let filter = Filter { key: Some(key), outcome, refused, kind: Some(RecordKind::Request), ..Filter::default() };
+    let (page, view) = page_of_records(management, actor, &query, filter, page).await?;
+    Ok(UsePage { page, gateway: management.gateway.clone(), view })
+}
 
-    /// A page of the records of a filter, newest first. `query` is what its cursors are bound to.
-    pub(super) async fn page_of_records(
-        &self,
-        actor: &Actor,
-        query: &(impl Serialize + Sync),
-        filter: Filter,
-        page: &PageQuery,
-    ) -> Result<(Page<Record>, Option<ViewStatus>), ManagementError> {
-        // Each gateway has a journal of its own, in which the positions of another one mean nothing; a place in the
-        // order of the records of all gateways is the same at each of them.
-        let own = self.cursor_sealer(&(query, &self.gateway)).await?;
-        let fleet = self.cursor_sealer(query).await?;
-        let cursor = page.cursor.as_deref();
-        let before = match own.open::<JournalWalk>(cursor) {
-            Ok(walk) => walk.map(ViewCursor::Journal),
-            Err(_) => fleet.open::<RecordPlace>(cursor)?.map(ViewCursor::Fleet),
-        };
-        let limit = page.limit.get();
-        let read = move |view: &AuditView| view.list(&filter, limit, before, MAX_BYTES_PER_PAGE);
-        let ViewPage { records: items, next, status } = self.read_audit(actor, read).await?;
-        let page = match next {
-            None => Page { items, next: None },
-            Some(ViewCursor::Journal(walk)) => own.seal(Page { items, next: Some(walk) })?,
-            Some(ViewCursor::Fleet(place)) => fleet.seal(Page { items, next: Some(place) })?,
-        };
-        Ok((page, status))
-    }
+/// A page of the records of a filter, newest first. `query` is what its cursors are bound to.
+pub(super) async fn page_of_records(
+    management: &Management,
+    actor: &Actor,
+    query: &(impl Serialize + Sync),
+    filter: Filter,
+    page: &PageQuery,
+) -> Result<(Page<Record>, Option<ViewStatus>), ManagementError> {
+    // Each gateway has a journal of its own, in which the positions of another one mean nothing; a place in the
+    // order of the records of all gateways is the same at each of them.
+    let own = cursor_sealer(management, &(query, &management.gateway)).await?;
+    let fleet = cursor_sealer(management, query).await?;
+    let cursor = page.cursor.as_deref();
+    let before = match own.open::<JournalWalk>(cursor) {
+        Ok(walk) => walk.map(ViewCursor::Journal),
+        Err(_) => fleet.open::<RecordPlace>(cursor)?.map(ViewCursor::Fleet),
+    };
+    let limit = page.limit.get();
+    let read = move |view: &AuditView| view.list(&filter, limit, before, MAX_BYTES_PER_PAGE);
+    let ViewPage { records: items, next, status } = read_audit(management, actor, read).await?;
+    let page = match next {
+        None => Page { items, next: None },
+        Some(ViewCursor::Journal(walk)) => own.seal(Page { items, next: Some(walk) })?,
+        Some(ViewCursor::Fleet(place)) => fleet.seal(Page { items, next: Some(place) })?,
+    };
+    Ok((page, status))
+}
 
-    /// Reports the activity of these keys of an organization, at most 200, in the last day.
-    ///
-    /// # Errors
-    /// [`ManagementError::TooManyKeyIds`], [`ManagementError::NoOrg`], [`ManagementError::JournalUnreadable`]; for
-    /// signed-in users [`ManagementError::NoKey`].
-    pub async fn key_activity(
-        &self,
-        actor: &Actor,
-        org: &str,
-        keys: Vec<KeyId>,
-        now: Micros,
-    ) -> Result<ActivityReport, ManagementError> {
-        self.authorize(actor, Access::Keys { org, keys: &keys }, now).await?;
-        operands::check_key_count(&keys)?;
-        let org = self.find_org(org).await?.id;
-        let read = move |view: &AuditView| view.activity(org, &keys, now, MAX_BYTES_PER_PAGE);
-        let ViewActivity { keys, status } = self.read_audit(actor, read).await?;
-        let keys = keys.into_iter().map(|(key, activity)| (key, activity.into())).collect();
-        Ok(ActivityReport { keys, gateway: self.gateway.clone(), view: status })
-    }
+/// Reports the activity of these keys of an organization, at most 200, in the last day.
+///
+/// # Errors
+/// [`ManagementError::TooManyKeyIds`], [`ManagementError::NoOrg`], [`ManagementError::JournalUnreadable`]; for
+/// signed-in users [`ManagementError::NoKey`].
+pub async fn key_activity(
+    management: &Management,
+    actor: &Actor,
+    org: &str,
+    keys: Vec<KeyId>,
+    now: Micros,
+) -> Result<ActivityReport, ManagementError> {
+    authorize(management, actor, Access::Keys { org, keys: &keys }, now).await?;
+    operands::check_key_count(&keys)?;
+    let org = find_org(management, org).await?.id;
+    let read = move |view: &AuditView| view.activity(org, &keys, now, MAX_BYTES_PER_PAGE);
+    let ViewActivity { keys, status } = read_audit(management, actor, read).await?;
+    let keys = keys.into_iter().map(|(key, activity)| (key, activity.into())).collect();
+    Ok(ActivityReport { keys, gateway: management.gateway.clone(), view: status })
+}
 
-    /// Reads the audit on a blocking thread, when it is the turn of the actor. Dropping the future leaves the queue, or
-    /// stops the read. The permit goes with the read: as long as it costs, it counts.
-    pub(super) async fn read_audit<T: Send + 'static>(
-        &self,
-        actor: &Actor,
-        read: impl FnOnce(&AuditView) -> io::Result<T> + Send + 'static,
-    ) -> Result<T, ManagementError> {
-        let permit = self.reads.acquire(actor.person()).await?;
-        let stop = StopSignal::default();
-        let _stop = stop.on_drop();
-        let view = self.view.clone().with_stop(stop);
-        let reading = tokio::task::spawn_blocking(move || {
-            let _permit = permit;
-            read(&view)
-        });
-        match reading.await {
-            Ok(read) => read.map_err(ManagementError::JournalUnreadable),
-            Err(_) => Err(ManagementError::JournalUnreadable(io::Error::other("the read did not finish"))),
-        }
+/// Reads the audit on a blocking thread, when it is the turn of the actor. Dropping the future leaves the queue, or
+/// stops the read. The permit goes with the read: as long as it costs, it counts.
+pub(super) async fn read_audit<T: Send + 'static>(
+    management: &Management,
+    actor: &Actor,
+    read: impl FnOnce(&AuditView) -> io::Result<T> + Send + 'static,
+) -> Result<T, ManagementError> {
+    let permit = management.reads.acquire(actor.person()).await?;
+    let stop = StopSignal::default();
+    let _stop = stop.on_drop();
+    let view = management.view.clone().with_stop(stop);
+    let reading = tokio::task::spawn_blocking(move || {
+        let _permit = permit;
+        read(&view)
+    });
+    match reading.await {
+        Ok(read) => read.map_err(ManagementError::JournalUnreadable),
+        Err(_) => Err(ManagementError::JournalUnreadable(io::Error::other("the read did not finish"))),
     }
 }
 
@@ -218,7 +218,7 @@ pub(super) mod tests {
     /// The first page of the uses of a key: a read of the whole journal, whose index is not built yet.
     fn list<'a>(management: &'a Management, who: &'a Actor) -> impl Future<Output = Result<(), ManagementError>> + 'a {
         let reads = move |view: &AuditView| view.list(&Filter::default(), 1, None, u64::MAX).map(drop);
-        management.read_audit(who, reads)
+        read_audit(management, who, reads)
     }
 
     #[tokio::test]
@@ -235,7 +235,7 @@ pub(super) mod tests {
             end.send(stopped).unwrap();
             Ok(())
         };
-        let mut reading = Box::pin(management.read_audit(OPERATOR, read));
+        let mut reading = Box::pin(read_audit(&management, OPERATOR, read));
         let mut waiting: Vec<_> = (0..3).map(|_| Box::pin(list(&management, OPERATOR))).collect();
         assert!((&mut reading).now_or_never().is_none());
         begun.recv().unwrap();

@@ -2,6 +2,7 @@
 
 use super::{HandlerResult, PageContext, keys, render};
 use crate::dashboard::pages::{AuditPage, ChangeRow, NavEntry, Paging, link};
+use crate::management;
 use crate::management::{ChangeEntry, ChangeUser};
 use domain::page::PageLimit;
 
@@ -10,7 +11,8 @@ const PAGE_SIZE: PageLimit = PageLimit::of(50);
 
 pub(super) async fn list_changes(context: &PageContext<'_>) -> HandlerResult {
     let page = context.page_query(PAGE_SIZE);
-    let listed = context.management.list_changes(&context.actor, &context.org(), &page, context.request.now).await;
+    let listed =
+        management::list_changes(context.management, &context.actor, &context.org(), &page, context.request.now).await;
     let listed = context.if_readable(listed, "the changes of the organization")?;
     let path = format!("{}/audit", context.base);
     let next = listed.as_ref().and_then(|listed| listed.page.next.as_deref());

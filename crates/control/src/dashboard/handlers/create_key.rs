@@ -6,6 +6,7 @@ use super::key_policy::permission_choices;
 use super::policy_form::PolicyInput;
 use super::{HandlerResult, PageContext, new_key, render_form};
 use crate::dashboard::pages::{CreatePage, NavEntry, OwnerChoice, OwnerInput, PolicyFields};
+use crate::management;
 use crate::management::{ManagementError, NewKeyRequest, PolicyUpdate, SecretSource, User};
 use domain::key::policy::KeyPolicy;
 use domain::page::{PageLimit, PageQuery};
@@ -81,7 +82,9 @@ async fn owner_choices(context: &PageContext<'_>) -> Result<Option<Vec<User>>, M
     let mut users = Vec::new();
     let mut query = PageQuery::first(PageLimit::MAX);
     for _ in 0..MAX_CHOICE_PAGES {
-        let page = context.management.list_users(&context.actor, &context.org(), &query, context.request.now).await?;
+        let page =
+            management::list_users(context.management, &context.actor, &context.org(), &query, context.request.now)
+                .await?;
         users.extend(page.items.into_iter().filter(|user| user.removed.is_none()));
         query.cursor = page.next;
         if query.cursor.is_none() {
@@ -108,10 +111,19 @@ pub(super) async fn create_key(context: &PageContext<'_>) -> HandlerResult {
         return create_form(context, CreateInput { policy: Some(policy.fields), ..input }).await;
     }
     let update = std::mem::take(&mut policy.update);
-    let sealer = context.management.key_sealer(context.user).await?;
+    let sealer = management::key_sealer(context.management, context.user).await?;
     let request = NewKeyRequest { user: owner, name, policy: update };
     let secret = SecretSource::Generated;
-    match context.management.create_key(&context.actor, &context.org(), request, secret, context.request.now).await {
+    match management::create_key(
+        context.management,
+        &context.actor,
+        &context.org(),
+        request,
+        secret,
+        context.request.now,
+    )
+    .await
+    {
         Ok(created) => return new_key::lead_to_new_key(context, &sealer, &created),
         Err(ManagementError::InvalidName(_)) => {
             input.name_error = Some("Enter a name of 1 to 100 characters that all show.");
@@ -135,10 +147,13 @@ async fn permissions_beyond(
     if !context.user.is_admin() {
         return Ok(None);
     }
-    let owner = match context.management.show_user(&context.actor, &context.org(), owner, context.request.now).await {
-        Err(ManagementError::NoUser(_)) => return Ok(None),
-        owner => owner?,
-    };
+    let owner =
+        match management::show_user(context.management, &context.actor, &context.org(), owner, context.request.now)
+            .await
+        {
+            Err(ManagementError::NoUser(_)) => return Ok(None),
+            owner => owner?,
+        };
     let beyond = permissions.iter().filter(|permission| !owner.permissions.contains(permission));
     let beyond = beyond.map(|permission| permission.as_str()).collect::<Vec<_>>().join(", ");
     Ok((!beyond.is_empty()).then(|| format!("{} does not have {beyond}. Untick what is missing.", owner.email)))

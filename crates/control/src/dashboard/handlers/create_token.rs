@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::policy_form::parse_networks;
 use super::{HandlerResult, PageContext, new_key, render_form};
+use crate::management;
 
 use crate::dashboard::pages::{CreateTokenPage, NavEntry, ScopeChoice, TokenErrors, TokenExpiry};
 use crate::management::{ADMIN_SCOPES, ManagementError, TokenSettings};
@@ -47,8 +48,9 @@ pub(super) async fn create_token(context: &PageContext<'_>) -> HandlerResult {
         Ok(settings) => settings,
         Err(errors) => return token_form(context, &form, errors).await,
     };
-    let sealer = context.management.key_sealer(context.user).await?;
-    let errors = match context.management.create_token(&context.actor, settings, context.request.now).await {
+    let sealer = management::key_sealer(context.management, context.user).await?;
+    let errors = match management::create_token(context.management, &context.actor, settings, context.request.now).await
+    {
         Ok(created) => return new_key::lead_to_new_token(context, &sealer, &created),
         Err(error @ ManagementError::InvalidToken(_)) => {
             TokenErrors { general: Some(error.for_people()), ..TokenErrors::default() }

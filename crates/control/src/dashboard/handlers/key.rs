@@ -8,6 +8,7 @@ use crate::dashboard::pages::{
     AdmissionFilter, Gauge, KeyDetails, KeyLimits, KeyPage, LimitUsage, NavEntry, OutcomeText, RecordSource,
     ResponsibleCell, Timestamp, UseFilter as PageFilter, UseRow, Verdict, format_count, link,
 };
+use crate::management;
 use crate::management::{
     ActivityReport, Explanation, Key, KeyActor, KeyStatus, LimitStatus, ManagementError, Org, UseFilter, UsePage, User,
 };
@@ -29,7 +30,8 @@ struct KeyRecords {
 }
 
 pub(super) async fn show_key(context: &PageContext<'_>, id: &str) -> HandlerResult {
-    let explanation = context.management.explain_key(&context.actor, key_id(id)?, context.request.now).await?;
+    let explanation =
+        management::explain_key(context.management, &context.actor, key_id(id)?, context.request.now).await?;
     let records = key_records(context, explanation.key.id).await?;
     render(&key_page(context, explanation, records).await?)
 }
@@ -50,7 +52,7 @@ async fn uses(
     filter: UseFilter,
     page: &PageQuery,
 ) -> Result<Option<UsePage>, ManagementError> {
-    let uses = context.management.list_uses(&context.actor, key, filter, page, context.request.now).await;
+    let uses = management::list_uses(context.management, &context.actor, key, filter, page, context.request.now).await;
     context.if_readable(uses, "the requests with a key")
 }
 

@@ -6,6 +6,7 @@ use crate::dashboard::pages::{
     DisabledFact, Expiry, NavEntry, PermissionChoice, PolicyFacts, PolicyFields, PolicyPage, format_count,
 };
 use crate::dashboard::response;
+use crate::management;
 use crate::management::{Key, KeyUpdate, ManagementError, User};
 use domain::key::KeyId;
 use domain::key::policy::{DisabledBy, KeyPolicy};
@@ -50,7 +51,7 @@ pub(super) async fn set_key_policy(context: &PageContext<'_>, id: &str) -> Handl
         return policy_form(context, &key, &before, input.fields, None).await;
     }
     let update = KeyUpdate { policy: std::mem::take(&mut input.update), ..KeyUpdate::default() };
-    match context.management.update_key(&context.actor, key.id, update, context.request.now).await {
+    match management::update_key(context.management, &context.actor, key.id, update, context.request.now).await {
         Ok(_) => Ok(response::see_other(&format!("{}/keys/{}?done=set", context.base, key.id))),
         Err(error @ ManagementError::Widened(_)) => {
             policy_form(context, &key, &before, input.fields, Some(sentence(&error.to_string()))).await
@@ -64,13 +65,13 @@ pub(super) async fn set_key_policy(context: &PageContext<'_>, id: &str) -> Handl
 
 pub(super) async fn disable_key(context: &PageContext<'_>, id: &str) -> HandlerResult {
     let id = key_id(id)?;
-    context.management.disable_key(&context.actor, id, false, context.request.now).await?;
+    management::disable_key(context.management, &context.actor, id, false, context.request.now).await?;
     Ok(see_key(context, id, "disabled"))
 }
 
 pub(super) async fn enable_key(context: &PageContext<'_>, id: &str) -> HandlerResult {
     let id = key_id(id)?;
-    context.management.enable_key(&context.actor, id, context.request.now).await?;
+    management::enable_key(context.management, &context.actor, id, context.request.now).await?;
     Ok(see_key(context, id, "enabled"))
 }
 
@@ -79,7 +80,8 @@ fn see_key(context: &PageContext<'_>, id: KeyId, done: &str) -> crate::dashboard
 }
 
 async fn unrevoked_key_and_owner(context: &PageContext<'_>, id: &str) -> Result<(Key, User), ManagementError> {
-    let explanation = context.management.explain_key(&context.actor, key_id(id)?, context.request.now).await?;
+    let explanation =
+        management::explain_key(context.management, &context.actor, key_id(id)?, context.request.now).await?;
     match explanation.key.revoked {
         Some(_) => Err(ManagementError::Revoked(explanation.key.id)),
         None => Ok((explanation.key, explanation.user)),

@@ -9,6 +9,7 @@ use crate::dashboard::pages::{
     NavEntry, OutcomeText, Paging, RecordSource, StateFilter, UseSource, link,
 };
 use crate::dashboard::response;
+use crate::management;
 use crate::management::{Activity, ActivityReport, Key, KeyMark, KeyQuery, KeyStatus, ManagementError};
 use domain::clock::Micros;
 use domain::key::{self, KeyDigest, KeyId};
@@ -35,7 +36,9 @@ pub(super) async fn list_keys(context: &PageContext<'_>) -> HandlerResult {
     let filter = key_filter(context);
     let query = filter_query(&filter);
     let page = context.page_query(PAGE_SIZE);
-    let keys = context.management.list_keys(&context.actor, &context.org(), &query, &page, context.request.now).await?;
+    let keys =
+        management::list_keys(context.management, &context.actor, &context.org(), &query, &page, context.request.now)
+            .await?;
     let report = key_activity(context, keys.items.iter().map(|key| key.id).collect()).await?;
     let paging = paging(context, &page, keys.next.as_deref(), &filter);
     render(&KeysPage {
@@ -68,8 +71,15 @@ async fn has_key(context: &PageContext<'_>, text: &str) -> Result<bool, Manageme
     let query = filter_query(&KeyFilter { text: text.to_owned(), state: None });
     let mut page = PageQuery::first(PAGE_SIZE);
     for _ in 0..SEARCH_PAGES {
-        let found =
-            context.management.list_keys(&context.actor, &context.org(), &query, &page, context.request.now).await?;
+        let found = management::list_keys(
+            context.management,
+            &context.actor,
+            &context.org(),
+            &query,
+            &page,
+            context.request.now,
+        )
+        .await?;
         page.cursor = found.next;
         if !found.items.is_empty() || page.cursor.is_none() {
             return Ok(!found.items.is_empty());
@@ -95,7 +105,8 @@ pub(super) async fn key_activity(
     context: &PageContext<'_>,
     keys: Vec<KeyId>,
 ) -> Result<Option<ActivityReport>, ManagementError> {
-    let report = context.management.key_activity(&context.actor, &context.org(), keys, context.request.now).await;
+    let report =
+        management::key_activity(context.management, &context.actor, &context.org(), keys, context.request.now).await;
     context.if_readable(report, "the activity of keys")
 }
 

@@ -13,6 +13,7 @@ use super::curl_examples::CurlExamples;
 use super::endpoints::{PageEndpoint, SignInEndpoint};
 use super::pages::{Layout, NavEntry, OrgChoice, Timestamp, Viewer};
 use super::response::{self, DashboardResponse};
+use crate::management;
 use crate::management::{Actor, ErrorKind, Management, ManagementError, SignedInUser};
 use crate::request::ControlRequest;
 use domain::clock::Micros;
@@ -170,7 +171,7 @@ impl PageContext<'_> {
     }
 
     async fn layout(&self, nav: NavEntry) -> Result<Layout, ManagementError> {
-        let orgs = self.management.accessible_orgs(self.user).await?;
+        let orgs = management::accessible_orgs(self.management, self.user).await?;
         let choice = |(id, name): (domain::identity::OrgId, String)| OrgChoice {
             id: id.to_string(),
             name,

@@ -9,6 +9,7 @@ use std::fmt::Display;
 use super::{HandlerResult, PageContext, UNCONFIRMED, key, key_id, render, tokens};
 use crate::dashboard::pages::{Issuance, NavEntry, NewKeyPage, NewTokenPage, link};
 use crate::dashboard::response::{self, DashboardResponse};
+use crate::management;
 use crate::management::{
     ApiKey, Explanation, GoodPractice, KeySealer, ManagementError, NewKey, NewToken, SEALED_KEY_LIFETIME,
 };
@@ -31,9 +32,10 @@ pub(super) fn lead_to_new_token(context: &PageContext<'_>, sealer: &KeySealer, n
 
 /// The only page that shows a key in the clear. When there is no key to show, redirects to the page of the key.
 pub(super) async fn show_new_key(context: &PageContext<'_>, id: &str) -> HandlerResult {
-    let explanation = context.management.explain_key(&context.actor, key_id(id)?, context.request.now).await?;
+    let explanation =
+        management::explain_key(context.management, &context.actor, key_id(id)?, context.request.now).await?;
     let id = explanation.key.id;
-    let sealer = context.management.key_sealer(context.user).await?;
+    let sealer = management::key_sealer(context.management, context.user).await?;
     let opened = carried(context, id).and_then(|sealed| sealer.open(&explanation.key, sealed, context.request.now));
     let Some(api_key) = opened else {
         return Ok(response::see_other(&format!("{}/keys/{id}?done=shown", context.base)));
@@ -44,9 +46,10 @@ pub(super) async fn show_new_key(context: &PageContext<'_>, id: &str) -> Handler
 
 /// The only page that shows a management token in the clear. When there is none to show, redirects to the list.
 pub(super) async fn show_new_token(context: &PageContext<'_>, id: &str) -> HandlerResult {
-    let token = context.management.show_token(&context.actor, tokens::token_id(id)?, context.request.now).await?;
+    let token =
+        management::show_token(context.management, &context.actor, tokens::token_id(id)?, context.request.now).await?;
     let id = token.id;
-    let sealer = context.management.key_sealer(context.user).await?;
+    let sealer = management::key_sealer(context.management, context.user).await?;
     let Some(secret) = carried(context, id).and_then(|sealed| sealer.open_token(id, sealed, context.request.now))
     else {
         return Ok(response::see_other(&format!("{}/tokens?done=shown-token", context.base)));

@@ -25,6 +25,7 @@ use crate::dashboard::Dashboard;
 use crate::dashboard::claim_mapping::ClaimMapping;
 use crate::dashboard::pages::{Layout, LeavingPage};
 use crate::dashboard::response;
+use crate::management;
 use crate::management::{ManagementError, ProviderSignIn, SignedInUser};
 use crate::oidc::{self, AuthorizationResponse, Prompt};
 use crate::request::ControlRequest;
@@ -99,7 +100,7 @@ impl Dashboard {
         let content = serde_json::to_vec(&pending).expect("texts are JSON");
         let expires = request.now.after(SIGN_IN_TIMEOUT);
         let digest = authorization.state.digest();
-        self.management.store_pending_sign_in(digest, content, expires, &request.client).await?;
+        management::store_pending_sign_in(&self.management, digest, content, expires, &request.client).await?;
         // A page, not a redirect: browsers apply `form-action 'self'` to redirects of forms as well.
         let page = LeavingPage {
             layout: Layout::without_viewer(&self.settings.path),
@@ -174,7 +175,15 @@ impl Dashboard {
         let entitlements = mapping.entitlements(&verified.claims);
         // Before anything can refuse the sign-in: what the provider no longer vouches for ends all the same.
         let address = email.as_deref().ok();
-        self.management.withdraw_unclaimed(&vouched_by, address, &entitlements, &request.client, request.now).await?;
+        management::withdraw_unclaimed(
+            &self.management,
+            &vouched_by,
+            address,
+            &entitlements,
+            &request.client,
+            request.now,
+        )
+        .await?;
         let email = email?;
         let has_got_session =
             |user: SignedInUser| user.session.created >= pending.begun && user.is_vouched_by(&vouched_by);
@@ -188,7 +197,8 @@ impl Dashboard {
             id_token: Some(verified.id_token),
             previous: request.session.unwrap_or_default(),
         };
-        let signed_in = self.management.sign_in_with_provider(sign_in, request.client.clone(), request.now).await;
+        let signed_in =
+            management::sign_in_with_provider(&self.management, sign_in, request.client.clone(), request.now).await;
         let (token, session) = signed_in?;
         tracing::info!(provider = name, session = %session.id, org = %session.chosen, "user signed in");
         let redirect = response::see_other(&pending.return_to);
@@ -198,7 +208,8 @@ impl Dashboard {
     /// Takes the pending sign-in of a callback: once, for its browser and its provider.
     async fn take_pending(&self, request: &ControlRequest, name: &str) -> Result<PendingSignIn, ManagementError> {
         let state = request.parameter("state").ok_or(ManagementError::NoState)?;
-        let ticket = self.management.take_pending_sign_in(&TokenDigest::of(state.as_bytes()), request.now).await?;
+        let ticket =
+            management::take_pending_sign_in(&self.management, &TokenDigest::of(state.as_bytes()), request.now).await?;
         // A ticket that cannot be parsed is one of another kind, such as a sign-in link.
         let pending: Option<PendingSignIn> = ticket.and_then(|content| serde_json::from_slice(&content).ok());
         let pending = pending.ok_or(ManagementError::UnknownState)?;

@@ -5,6 +5,7 @@ use std::time::Duration;
 use super::{HandlerResult, PageContext, key_id, keys, render_form};
 use crate::dashboard::pages::{NavEntry, RevokePage};
 use crate::dashboard::response;
+use crate::management;
 use crate::management::{Key, ManagementError};
 use domain::clock::Micros;
 
@@ -36,7 +37,7 @@ pub(super) async fn revoke_key(context: &PageContext<'_>, id: &str) -> HandlerRe
     {
         return show_revoke_key(context, id, Some(error.to_owned())).await;
     }
-    context.management.revoke_key(&context.actor, key.id, context.request.now).await?;
+    management::revoke_key(context.management, &context.actor, key.id, context.request.now).await?;
     Ok(response::see_other(&format!("{}/keys/{}?done=revoked", context.base, key.id)))
 }
 
@@ -45,7 +46,7 @@ pub(super) async fn revoke_key(context: &PageContext<'_>, id: &str) -> HandlerRe
 /// # Errors
 /// [`ManagementError::Revoked`] when it is revoked, among those of showing a key.
 pub(super) async fn unrevoked_key(context: &PageContext<'_>, id: &str) -> Result<Key, ManagementError> {
-    let key = context.management.show_key(&context.actor, key_id(id)?, context.request.now).await?;
+    let key = management::show_key(context.management, &context.actor, key_id(id)?, context.request.now).await?;
     if key.revoked.is_some() { Err(ManagementError::Revoked(key.id)) } else { Ok(key) }
 }
 

@@ -8,6 +8,7 @@
 use super::revoke_key::{is_in_use, name_error};
 use super::{HandlerResult, PageContext, key, new_key, render_form, revoke_key};
 use crate::dashboard::pages::{NavEntry, Overlap, RotateErrors, RotatePage};
+use crate::management;
 use crate::management::{Key, Rotation};
 use domain::clock::Micros;
 
@@ -64,9 +65,9 @@ pub(super) async fn rotate_key(context: &PageContext<'_>, id: &str) -> HandlerRe
         let errors = RotateErrors { overlap: None, name: Some(error) };
         return rotate_form(context, key, &Input { overlap, rotated }, errors).await;
     }
-    let sealer = context.management.key_sealer(context.user).await?;
+    let sealer = management::key_sealer(context.management, context.user).await?;
     let rotation = Rotation::new(Some(overlap.duration())).after(rotated);
-    let new = context.management.rotate_key(&context.actor, key.id, rotation, context.request.now).await?;
+    let new = management::rotate_key(context.management, &context.actor, key.id, rotation, context.request.now).await?;
     new_key::lead_to_new_key(context, &sealer, &new)
 }
 

@@ -8,6 +8,7 @@ use http::StatusCode;
 
 use super::revoke_key::is_in_use;
 use super::{HandlerResult, PageContext, key_id, render_form};
+use crate::management;
 
 use crate::dashboard::pages::{NavEntry, SelectedAction, SelectedPage, SelectedResultPage, SelectedRow};
 use crate::dashboard::response;
@@ -74,8 +75,12 @@ async fn change_selected_key(
     id: KeyId,
 ) -> Result<Key, ManagementError> {
     match action {
-        SelectedAction::Disable => context.management.disable_key(&context.actor, id, false, context.request.now).await,
-        SelectedAction::Revoke => context.management.revoke_key(&context.actor, id, context.request.now).await,
+        SelectedAction::Disable => {
+            management::disable_key(context.management, &context.actor, id, false, context.request.now).await
+        }
+        SelectedAction::Revoke => {
+            management::revoke_key(context.management, &context.actor, id, context.request.now).await
+        }
     }
 }
 
@@ -85,7 +90,7 @@ async fn selected_keys(context: &PageContext<'_>, ids: Vec<&str>) -> Result<Vec<
     for id in ids {
         let id = key_id(id)?;
         if keys.iter().all(|key| key.id != id) {
-            keys.push(context.management.show_key(&context.actor, id, context.request.now).await?);
+            keys.push(management::show_key(context.management, &context.actor, id, context.request.now).await?);
         }
     }
     Ok(keys)

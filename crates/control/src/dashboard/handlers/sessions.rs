@@ -3,6 +3,7 @@
 use super::{HandlerResult, PageContext, render};
 use crate::dashboard::pages::{NavEntry, Paging, SessionRow, SessionsPage, link};
 use crate::dashboard::response;
+use crate::management;
 use crate::management::{ManagementError, Session};
 use domain::identity::SessionId;
 use domain::page::PageLimit;
@@ -13,7 +14,9 @@ const PAGE_SIZE: PageLimit = PageLimit::of(50);
 pub(super) async fn list_sessions(context: &PageContext<'_>) -> HandlerResult {
     let page = context.page_query(PAGE_SIZE);
     let org = context.org();
-    let listed = context.management.list_sessions(&context.actor, Some(&org), true, &page, context.request.now).await?;
+    let listed =
+        management::list_sessions(context.management, &context.actor, Some(&org), true, &page, context.request.now)
+            .await?;
     let mut sessions = listed.items;
     // The session that shows the page stands at the beginning of the first page, and nowhere else.
     sessions.retain(|session| session.id != context.user.session.id);
@@ -43,13 +46,13 @@ fn session_row(context: &PageContext<'_>, session: &Session) -> SessionRow {
 
 /// Ends all sessions of the user but this one.
 pub(super) async fn end_other_sessions(context: &PageContext<'_>) -> HandlerResult {
-    context.management.end_other_sessions(context.user, context.request.now).await?;
+    management::end_other_sessions(context.management, context.user, context.request.now).await?;
     Ok(response::see_other(&format!("{}/sessions?done=ended-others", context.base)))
 }
 
 pub(super) async fn end_session(context: &PageContext<'_>, id: &str) -> HandlerResult {
     let session: SessionId = id.parse().map_err(|_| ManagementError::NotFound)?;
-    context.management.end_session(&context.actor, session, context.request.now).await?;
+    management::end_session(context.management, &context.actor, session, context.request.now).await?;
     if session == context.user.session.id {
         let redirect = response::see_other(&format!("{}/signed-out", context.base));
         return Ok(response::without_session(redirect));

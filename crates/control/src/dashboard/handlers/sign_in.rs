@@ -10,6 +10,7 @@ use crate::dashboard::pages::{Layout, LeavingPage, LinkPage, ProviderChoice, Sig
 use crate::dashboard::response;
 use crate::dashboard::return_path::return_path;
 use crate::dashboard::settings::ProviderSettings;
+use crate::management;
 use crate::management::{LinkPreview, ManagementError, SignedInUser};
 use crate::request::ControlRequest;
 use domain::secret::Secret;
@@ -89,7 +90,7 @@ impl Dashboard {
 
     /// Asks before a link is redeemed: link previews of mail programs open links, but send no forms.
     pub(super) async fn show_link(&self, request: &ControlRequest, token: &str) -> HandlerResult {
-        let preview = self.management.preview_link(&TokenDigest::of(token.as_bytes()), request.now).await;
+        let preview = management::preview_link(&self.management, &TokenDigest::of(token.as_bytes()), request.now).await;
         let LinkPreview { email, org, expires } = match preview {
             Ok(preview) => preview,
             Err(error) => return self.refuse_link(request, error).await,
@@ -103,7 +104,9 @@ impl Dashboard {
     pub(super) async fn redeem_link(&self, request: &ControlRequest, token: &str) -> HandlerResult {
         let digest = TokenDigest::of(token.as_bytes());
         let previous = request.session.unwrap_or_default();
-        let signed_in = self.management.sign_in_with_link(&digest, previous, request.client.clone(), request.now).await;
+        let signed_in =
+            management::sign_in_with_link(&self.management, &digest, previous, request.client.clone(), request.now)
+                .await;
         let (token, session) = match signed_in {
             Ok(signed_in) => signed_in,
             Err(error) => return self.refuse_link(request, error).await,
@@ -125,7 +128,7 @@ impl Dashboard {
     pub(super) async fn sign_out(&self, request: &ControlRequest) -> HandlerResult {
         let mut provider = None;
         if let Some(user) = &self.user(request).await? {
-            self.management.sign_out(user, request.now).await?;
+            management::sign_out(&self.management, user, request.now).await?;
             provider = self.provider_sign_out(user, request).await;
         }
         let response = match provider {
@@ -157,7 +160,7 @@ impl Dashboard {
     pub(super) async fn choose_org(&self, request: &ControlRequest) -> HandlerResult {
         let user = self.require_user(request).await?;
         self.count_request(&user, Counting::Request, request.now)?;
-        self.management.choose_org(&user, request.form().field("org"), request.now).await?;
+        management::choose_org(&self.management, &user, request.form().field("org"), request.now).await?;
         Ok(response::see_other(&self.resolve_return_to("")))
     }
 

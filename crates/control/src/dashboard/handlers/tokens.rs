@@ -3,6 +3,7 @@
 use super::{HandlerResult, PageContext, render};
 use crate::dashboard::pages::{NavEntry, Paging, RevokeTokenPage, TokenFacts, TokensPage, link};
 use crate::dashboard::response;
+use crate::management;
 use crate::management::{ManagementError, Token};
 use domain::key::policy::Network;
 use domain::management_token::TokenId;
@@ -14,7 +15,8 @@ const PAGE_SIZE: PageLimit = PageLimit::of(50);
 pub(super) async fn list_tokens(context: &PageContext<'_>) -> HandlerResult {
     let page = context.page_query(PAGE_SIZE);
     let listed =
-        context.management.list_tokens(&context.actor, Some(&context.org()), &page, context.request.now).await?;
+        management::list_tokens(context.management, &context.actor, Some(&context.org()), &page, context.request.now)
+            .await?;
     let path = format!("{}/tokens", context.base);
     let paging =
         Paging::new(page.cursor.as_deref(), listed.next.as_deref(), |cursor: &str| link(&path, &[("cursor", cursor)]));
@@ -40,7 +42,7 @@ pub(super) fn token_facts(context: &PageContext<'_>, token: &Token) -> TokenFact
 
 /// Asks before a token is revoked. One that is refused for good leads to the list.
 pub(super) async fn show_revoke_token(context: &PageContext<'_>, id: &str) -> HandlerResult {
-    let token = context.management.show_token(&context.actor, token_id(id)?, context.request.now).await?;
+    let token = management::show_token(context.management, &context.actor, token_id(id)?, context.request.now).await?;
     if !token.status.is_revocable() {
         return Ok(response::see_other(&format!("{}/tokens", context.base)));
     }
@@ -49,7 +51,8 @@ pub(super) async fn show_revoke_token(context: &PageContext<'_>, id: &str) -> Ha
 
 pub(super) async fn revoke_token(context: &PageContext<'_>, id: &str) -> HandlerResult {
     let with_descendants = !context.request.form().field("descendants").is_empty();
-    context.management.revoke_token(&context.actor, token_id(id)?, with_descendants, context.request.now).await?;
+    management::revoke_token(context.management, &context.actor, token_id(id)?, with_descendants, context.request.now)
+        .await?;
     Ok(response::see_other(&format!("{}/tokens?done=revoked-token", context.base)))
 }
 

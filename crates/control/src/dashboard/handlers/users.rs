@@ -3,6 +3,7 @@
 use super::{HandlerResult, PageContext, render};
 use crate::dashboard::pages::{NavEntry, Paging, ResponsibleCell, UserRow, UsersPage, link};
 use crate::dashboard::response;
+use crate::management;
 use crate::management::User;
 use domain::page::PageLimit;
 
@@ -11,7 +12,8 @@ const PAGE_SIZE: PageLimit = PageLimit::of(50);
 
 pub(super) async fn list_users(context: &PageContext<'_>) -> HandlerResult {
     let page = context.page_query(PAGE_SIZE);
-    let listed = context.management.list_users(&context.actor, &context.org(), &page, context.request.now).await?;
+    let listed =
+        management::list_users(context.management, &context.actor, &context.org(), &page, context.request.now).await?;
     let path = format!("{}/users", context.base);
     let paging =
         Paging::new(page.cursor.as_deref(), listed.next.as_deref(), |cursor: &str| link(&path, &[("cursor", cursor)]));
@@ -35,11 +37,11 @@ fn user_row(context: &PageContext<'_>, user: &User) -> UserRow {
 }
 
 pub(super) async fn suspend_user(context: &PageContext<'_>, id: &str) -> HandlerResult {
-    context.management.suspend_user(&context.actor, &context.org(), id, context.request.now).await?;
+    management::suspend_user(context.management, &context.actor, &context.org(), id, context.request.now).await?;
     Ok(response::see_other(&format!("{}/users?done=suspended", context.base)))
 }
 
 pub(super) async fn resume_user(context: &PageContext<'_>, id: &str) -> HandlerResult {
-    context.management.resume_user(&context.actor, &context.org(), id, context.request.now).await?;
+    management::resume_user(context.management, &context.actor, &context.org(), id, context.request.now).await?;
     Ok(response::see_other(&format!("{}/users?done=resumed", context.base)))
 }
