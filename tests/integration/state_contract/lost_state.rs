@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use domain::clock;
 use domain::key::KeyDigest;
@@ -27,6 +27,9 @@ use crate::support::redis::Redis;
 
 /// A quota that no history meets.
 const PLENTY: Quota = Quota { requests: 1_000_000, per: Duration::from_secs(1), burst: 1_000_000, strict: false };
+
+/// Time in which a gateway finds that the state is back.
+const FOUND_WITHIN: Duration = Duration::from_secs(10);
 
 /// A step of a history.
 #[derive(Clone, Copy, Debug)]
@@ -212,6 +215,7 @@ fn carry_out(steps: &[Step], begin: impl Future<Output = World>) {
         let (mut there, mut served) = (Some(Model::default()), 0);
         let mut kept: Option<(Kept, Model)> = None;
         let mut revoked = BTreeSet::new();
+        let mut restored = Instant::now();
         for step in steps {
             let is_right = there.as_ref().is_some_and(|model| model.changes >= served);
             match step {
@@ -259,6 +263,7 @@ fn carry_out(steps: &[Step], begin: impl Future<Output = World>) {
                 Step::Restore => {
                     let Some((copy, model)) = &kept else { continue };
                     world.replace(Some(copy)).await;
+                    restored = Instant::now();
                     there = Some(model.clone());
                 }
                 Step::Accept => {
@@ -278,7 +283,13 @@ fn carry_out(steps: &[Step], begin: impl Future<Output = World>) {
                         assert!(is_lost(&made.unwrap_err()));
                     }
                     for (place, key) in keys.iter().enumerate() {
-                        let decision = decide(world.state(), key).await;
+                        let mut decision = decide(world.state(), key).await;
+                        // A state that is back is found by the next of the readings, twice a second.
+                        while is_right && decision.is_none() {
+                            assert!(restored.elapsed() < FOUND_WITHIN, "a restored state is not found");
+                            tokio::time::sleep(Duration::from_millis(10)).await;
+                            decision = decide(world.state(), key).await;
+                        }
                         assert!(is_right || decision.is_none(), "nothing of a lost state is decided: {decision:?}");
                         let is_live = there.as_ref().is_some_and(|model| model.live.contains_key(&place));
                         if is_right && is_live {
@@ -308,6 +319,12 @@ proptest! {
     fn lost_file_admits_nothing_refuses_nothing_for_good_and_takes_no_change(steps in steps()) {
         carry_out(&steps, World::embedded());
     }
+}
+
+/// A gateway that has found its state missing admits requests again when the state is back.
+#[test]
+fn restored_redis_is_served_again() {
+    carry_out(&[Step::Create, Step::Keep, Step::Empty, Step::Decide, Step::Restore, Step::Decide], World::on_redis());
 }
 
 /// An ordinary failover loses changes of the last moments, a thousand times.
