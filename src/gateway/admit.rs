@@ -13,7 +13,7 @@ use super::guarded_body::GuardedBody;
 use super::public::PublicSlot;
 use super::rejection::Rejection;
 use super::request::Arrival;
-use super::{Gateway, Refused, Unsent, own_response};
+use super::{Gateway, Unsent, own_response};
 use crate::admission::Route;
 use domain::field_lines::FieldLines;
 use domain::head_fields::FieldSet;
@@ -67,35 +67,30 @@ impl Granted {
 impl Gateway {
     /// Admits a request, and takes it through `forward` on its way to the upstream; or answers its denial. Apart from
     /// `serve`, whose future would have room for all of this while it waits for the upstream.
-    #[expect(clippy::manual_async_fn, reason = "an `async fn` has room for its arguments twice")]
-    pub(super) fn admit(
+    pub(super) async fn admit(
         &self,
         arrival: &Arrival,
-        request: Unsent,
-    ) -> impl Future<Output = Result<AdmittedRequest<'_>, Box<Refused>>> {
-        async move {
-            if let Some(response) = self.answer_preflight(arrival, &request.head) {
-                return Err(Box::new(Refused { response, request }));
-            }
-            let (route, granted) = match self.grant(arrival, &request.head).await {
-                Ok(granted) => granted,
-                Err(response) => return Err(Box::new(Refused { response, request })),
-            };
-            let Unsent { head, body } = request;
-            let has_key_field = head.fields().contains(FieldSet::CREDENTIAL);
-            let mut body = RequestBody::new(body, Rc::clone(&self.body_limits));
-            if arrival.expects_continue && arrival.version == Version::HTTP_2 {
-                body.note_expectation();
-            }
-            if may_have_no_body(&head, &body) {
-                Box::pin(body.read_ahead()).await;
-            }
-            let caller = granted.principal().map(Arc::as_ref);
-            let (forwarded, features) = self.rewrite_request(arrival, route, caller, head, body);
-            let grant = granted.into_grant(self, arrival, route, has_key_field);
-            let exchange = Exchange::begin(self, arrival, route, grant, forwarded.request.body().upload(), features);
-            Ok((route, Box::new(exchange), forwarded))
+        unsent: &mut Option<Unsent>,
+    ) -> Result<AdmittedRequest<'_>, Response<GuardedBody>> {
+        let head = &unsent.as_ref().expect("a request is admitted once").head;
+        if let Some(response) = self.answer_preflight(arrival, head) {
+            return Err(response);
         }
+        let (route, granted) = self.grant(arrival, head).await?;
+        let Unsent { head, body } = unsent.take().expect("a request is admitted once");
+        let has_key_field = head.fields().contains(FieldSet::CREDENTIAL);
+        let mut body = RequestBody::new(body, Rc::clone(&self.body_limits));
+        if arrival.expects_continue && arrival.version == Version::HTTP_2 {
+            body.note_expectation();
+        }
+        if may_have_no_body(&head, &body) {
+            Box::pin(body.read_ahead()).await;
+        }
+        let caller = granted.principal().map(Arc::as_ref);
+        let (forwarded, features) = self.rewrite_request(arrival, route, caller, head, body);
+        let grant = granted.into_grant(self, arrival, route, has_key_field);
+        let exchange = Exchange::begin(self, arrival, route, grant, forwarded.request.body().upload(), features);
+        Ok((route, Box::new(exchange), forwarded))
     }
 
     /// Finds the route of a request, authorizes the request, and opens its audit entry; or records and answers its

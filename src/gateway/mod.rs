@@ -151,12 +151,6 @@ struct Unsent {
     body: Incoming,
 }
 
-/// Request that is not forwarded, and the response to it.
-struct Refused {
-    response: Response<GuardedBody>,
-    request: Unsent,
-}
-
 impl Gateway {
     /// Answers one request. Never fails: every refusal is a response, and so is a panic. To be called when the
     /// connection calls its service.
@@ -190,19 +184,21 @@ impl Gateway {
     }
 
     /// Answers a request whose head was checked. This is the future that every request has: what is rare is boxed
-    /// behind it.
-    #[expect(clippy::manual_async_fn, reason = "an `async fn` has room for its arguments twice")]
+    /// behind it. `serve` takes the request out of the place that it is in, and does not return what it leaves there: as
+    /// an argument and a result, head and body would stand in it twice.
     fn answer(self: Rc<Self>, arrival: Arrival, request: Unsent) -> impl Future<Output = Response<GuardedBody>> {
+        // Taken when the request leaves for the upstream; a body that is left here is still unread.
+        let mut unsent = Some(request);
+        // A block and not an `async fn`, which has room for its arguments twice.
         async move {
-            let (response, unsent) = match catch_panic(self.serve(&arrival, request)).await {
-                Some(Ok(response)) => (response, None),
-                Some(Err(refused)) => (refused.response, Some(refused.request)),
+            let response = match catch_panic(self.serve(&arrival, &mut unsent)).await {
+                Some(response) => response,
                 None => {
                     let trace_id = arrival.trace_id().map(display);
                     let request_id = display(arrival.id);
                     tracing::error!(request_id, trace_id, "the gateway panicked while handling a request");
                     self.metrics.panics.inc();
-                    (self.early_rejection.refuse(Refusal::InternalError, &arrival), None)
+                    self.early_rejection.refuse(Refusal::InternalError, &arrival)
                 }
             };
             match response.body() {
@@ -232,33 +228,26 @@ impl Gateway {
     }
 
     /// Admits a request, sends it to the upstream, and answers with its response.
-    ///
-    /// # Errors
-    /// [`Refused`]: the request was not admitted, and its body is unread.
-    #[expect(clippy::manual_async_fn, reason = "an `async fn` has room for its arguments twice")]
-    fn serve(
-        &self,
-        arrival: &Arrival,
-        request: Unsent,
-    ) -> impl Future<Output = Result<Response<GuardedBody>, Box<Refused>>> {
-        async move {
-            let (route, mut exchange, ForwardedRequest { request, added }) = self.admit(arrival, request).await?;
-            let now = Instant::now();
-            self.metrics.overhead.observe(arrival.seconds_until(now));
-            if let Some(caller) = exchange.take_usage() {
-                return Ok(Box::pin(self.serve_usage(arrival, route, exchange, caller)).await);
-            }
-            let terms = exchange.send_terms(route, self.tunnel_idle);
-            let received = self.upstreams[route.upstream].pool.send(request, added, terms, now).await;
-            let response = match self.rewrite_response(received, &exchange, arrival) {
-                Ok(response) => response,
-                Err(refusal) => return Ok(own_response::own(exchange.fail(arrival, route, refusal))),
-            };
-            if response.status() == StatusCode::SWITCHING_PROTOCOLS {
-                return Ok(Box::pin(self.switch_protocols(arrival, route, response, exchange)).await);
-            }
-            Ok(self.respond(arrival, route, response, exchange))
+    async fn serve(&self, arrival: &Arrival, unsent: &mut Option<Unsent>) -> Response<GuardedBody> {
+        let (route, mut exchange, ForwardedRequest { request, added }) = match self.admit(arrival, unsent).await {
+            Ok(admitted) => admitted,
+            Err(refused) => return refused,
+        };
+        let now = Instant::now();
+        self.metrics.overhead.observe(arrival.seconds_until(now));
+        if let Some(caller) = exchange.take_usage() {
+            return Box::pin(self.serve_usage(arrival, route, exchange, caller)).await;
         }
+        let terms = exchange.send_terms(route, self.tunnel_idle);
+        let received = self.upstreams[route.upstream].pool.send(request, added, terms, now).await;
+        let response = match self.rewrite_response(received, &exchange, arrival) {
+            Ok(response) => response,
+            Err(refusal) => return own_response::own(exchange.fail(arrival, route, refusal)),
+        };
+        if response.status() == StatusCode::SWITCHING_PROTOCOLS {
+            return Box::pin(self.switch_protocols(arrival, route, response, exchange)).await;
+        }
+        self.respond(arrival, route, response, exchange)
     }
 }
 
