@@ -39,6 +39,7 @@ mod proxies;
 mod config;
 mod config_quota;
 mod config_redis;
+mod config_removed;
 mod config_session;
 mod config_shipping;
 mod config_warnings;

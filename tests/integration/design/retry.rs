@@ -72,7 +72,7 @@ fn request_whose_connection_breaks_goes_as_its_page_tells_it() {
     let breaking = Arc::new(Breaking { seen: Mutex::default(), changed: Condvar::new() });
     let upstreams = [breaking.endpoint(0), breaking.endpoint(1)];
     let addresses: Vec<SocketAddr> = upstreams.iter().map(|upstream| upstream.address).collect();
-    let never_ejected = "outlier: { server_errors: 0, gateway_errors: 0, timeouts: 0, success_rate: 0 }";
+    let never_ejected = "outlier: { server_errors: 0, gateway_errors: 0, timeouts: 0 }";
     let upstream = format!("{{ {}, balance: {{ policy: round_robin }}, {never_ejected} }}", endpoints(&addresses));
     let state = state(server.address(), "10s");
     let gateway = Gateway::with(&[], &format!("{LIMITS}workers: 1\nstate: {state}\nupstream: {upstream}\n"));

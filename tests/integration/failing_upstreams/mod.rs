@@ -62,7 +62,7 @@ fn ejections_are_counted_by_upstream_and_reason_from_the_start() {
         page.lines().filter_map(|line| line.strip_prefix("keygate_upstream_ejections_total{")).collect();
     series.sort_unstable();
     let of = |reason| format!("reason=\"{reason}\",upstream=\"default\"}} 0");
-    assert_eq!(series, ["connect_failures", "gateway_errors", "server_errors", "success_rate", "timeouts"].map(of));
+    assert_eq!(series, ["connect_failures", "gateway_errors", "server_errors", "timeouts"].map(of));
 }
 
 #[test]

@@ -14,7 +14,7 @@ use crate::support::upstream_blocks::endpoints;
 use crate::support::{Client, Gateway, Upstream, eventually, head, part_of, traffic_of};
 
 /// Nothing is ejected.
-pub const NO_EJECTION: &str = "outlier: { server_errors: 0, gateway_errors: 0, timeouts: 0, success_rate: 0 }";
+pub const NO_EJECTION: &str = "outlier: { server_errors: 0, gateway_errors: 0, timeouts: 0 }";
 
 /// Budget for every request of a test.
 pub(super) const ALL: &str = "budget: 100";

@@ -11,7 +11,7 @@ use crate::support::upstream_blocks::endpoints;
 use crate::support::{Client, Gateway, eventually, head};
 
 /// No endpoint is set aside.
-const NO_EJECTION: &str = "outlier: { server_errors: 0, gateway_errors: 0, timeouts: 0, success_rate: 0 }";
+const NO_EJECTION: &str = "outlier: { server_errors: 0, gateway_errors: 0, timeouts: 0 }";
 
 /// Frames that an upstream has sent at most when its connection ends: more than the buffers of sockets hold.
 const SOON: usize = 3_000_000;

@@ -13,7 +13,7 @@ fn each_try_has_a_span_of_its_own() {
     let breaking = Upstream::answering(|_, stream| drop(stream.shutdown(Shutdown::Both)));
     let (good, collector) = (Upstream::start(), Collector::start());
     let endpoints = [&failing, &breaking, &good].map(|upstream| format!("'http://{}'", upstream.address)).join(", ");
-    let off = "outlier: { server_errors: 0, gateway_errors: 0, timeouts: 0, success_rate: 0 }";
+    let off = "outlier: { server_errors: 0, gateway_errors: 0, timeouts: 0 }";
     let upstream = format!(
         "upstream: {{ endpoints: [{endpoints}], balance: {{ policy: round_robin }}, {off}, \
          retries: {{ budget: 100, attempts: 3 }} }}\n"

@@ -44,7 +44,7 @@ metrics! {
 
 /// Reasons of ejections. Each upstream has a counter for each from the start, so that the first one is an increase.
 /// There is none for each endpoint: an upstream may have thousands.
-const EJECTION_REASONS: [&str; 5] = ["server_errors", "gateway_errors", "connect_failures", "timeouts", "success_rate"];
+const EJECTION_REASONS: [&str; 4] = ["server_errors", "gateway_errors", "connect_failures", "timeouts"];
 
 /// Metrics of all upstreams.
 #[derive(Clone, Debug)]

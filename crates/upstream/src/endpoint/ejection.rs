@@ -35,9 +35,6 @@ impl Endpoints {
                 probes.push(Arc::clone(endpoint));
             }
         }
-        if let Some((index, change)) = self.detector.end_window(self.ejections(), now, Jitter::of(chance())) {
-            self.announce(&self.list[index], Some(change));
-        }
         self.update_panic();
         self.circuit.tick(now);
         self.retry_budget.tick(now);

@@ -2,13 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 use super::ejection::Ejection;
 use super::settings::OutlierSettings;
 use super::state::{Event, Jitter, Phase, Reason};
-use super::success_rate::{Outcomes, find_outlier};
 use crate::endpoint::failure::Failure;
 use domain::clock::Micros;
 
@@ -20,8 +18,6 @@ pub(crate) struct Detector {
     deciding: Arc<AtomicBool>,
     /// True while an endpoint over its threshold stays in, because too many others are out.
     panic: AtomicBool,
-    /// End of the window of success rates.
-    window_end: AtomicU64,
 }
 
 /// Change of an endpoint's state.
@@ -45,14 +41,14 @@ impl Drop for Decision<'_> {
 
 impl Detector {
     pub(crate) fn new(settings: OutlierSettings) -> Self {
-        Self { settings, deciding: Arc::default(), panic: AtomicBool::new(false), window_end: AtomicU64::new(0) }
+        Self { settings, deciding: Arc::default(), panic: AtomicBool::new(false) }
     }
 
     /// Detector of a changed configuration, over endpoints that may be the same.
     #[must_use]
     pub(crate) fn changed(&self, settings: OutlierSettings) -> Self {
         let panic = AtomicBool::new(self.is_panic());
-        Self { settings, deciding: Arc::clone(&self.deciding), panic, window_end: AtomicU64::new(0) }
+        Self { settings, deciding: Arc::clone(&self.deciding), panic }
     }
 
     /// Returns whether ejections say nothing any more, because too many endpoints fail.
@@ -131,26 +127,6 @@ impl Detector {
         }
         let _decision = self.begin_decision()?;
         self.apply(endpoint, Event::Recovered, now, Jitter::NONE)
-    }
-
-    /// Compares the success rates of a window that is over. Returns the endpoint that was ejected for it, by its place.
-    pub(crate) fn end_window<'a>(
-        &self,
-        all: impl Iterator<Item = &'a Ejection> + Clone,
-        now: Micros,
-        jitter: Jitter,
-    ) -> Option<(usize, Change)> {
-        if now.0 < self.window_end.load(Relaxed) {
-            return None;
-        }
-        self.window_end.store(now.after(self.settings.window).0, Relaxed);
-        let outcomes: Vec<Outcomes> = all.clone().map(Ejection::take_outcomes).collect();
-        let index = find_outlier(&outcomes, &self.settings)?;
-        let endpoint = all.clone().nth(index)?;
-        let _decision = self.begin_decision()?;
-        let is_allowed = endpoint.phase() == Phase::In && Limit::of(all).allows(Reason::SuccessRate);
-        let change = is_allowed.then(|| self.apply(endpoint, Event::Failed(Reason::SuccessRate), now, jitter))?;
-        change.map(|change| (index, change))
     }
 
     /// Finds out whether too many endpoints fail. Returns a change of that.
@@ -449,45 +425,6 @@ mod tests {
         assert!(detector.changed(detector.settings).is_panic(), "a reload changes nothing about it");
         endpoints[1].succeed();
         assert_eq!(detector.update_panic(endpoints.iter()), Some(false));
-    }
-
-    /// Requests of one endpoint, of which the first fail. Nothing is ejected for them.
-    fn count(endpoint: &Ejection, requests: usize, failures: usize) {
-        for _ in 0..failures {
-            endpoint.count_failure(Failure::ServerError);
-        }
-        (failures..requests).for_each(|_| endpoint.succeed());
-    }
-
-    #[test]
-    fn success_rates_are_compared_once_in_a_window() {
-        let (detector, endpoints, _) = world(4);
-        let end_window = |seconds: u64| {
-            let ended = detector.end_window(endpoints.iter(), Micros(seconds * 1_000_000), Jitter::NONE);
-            ended.map(|(index, change)| (index, change.to, change.reason))
-        };
-        assert_eq!(end_window(1), None, "nothing to compare");
-        endpoints.iter().for_each(|endpoint| count(endpoint, 100, 5));
-        count(&endpoints[1], 100, 50);
-        assert_eq!(end_window(10), None, "the window is not over");
-        assert_eq!(end_window(11), Some((1, Phase::Ejected, Reason::SuccessRate)));
-        // With those of the window before, these would be enough to compare.
-        count(&endpoints[0], 40, 40);
-        count(&endpoints[2], 100, 0);
-        assert_eq!(end_window(21), None, "each window counts anew");
-    }
-
-    #[test]
-    fn low_success_rate_ejects_no_endpoint_beyond_half() {
-        let (detector, endpoints, _) = world(2);
-        detector.end_window(endpoints.iter(), Micros(1), Jitter::NONE);
-        count(&endpoints[0], 100, 0);
-        for _ in 0..5 {
-            detector.fail(&endpoints[0], Failure::ServerError, endpoints.iter(), Micros(1), Jitter::NONE);
-        }
-        count(&endpoints[1], 100, 60);
-        assert_eq!(detector.end_window(endpoints.iter(), Micros(20_000_000), Jitter::NONE), None);
-        assert_eq!(endpoints.iter().map(Ejection::phase).collect::<Vec<_>>(), [Phase::Ejected, Phase::In]);
     }
 
     #[test]

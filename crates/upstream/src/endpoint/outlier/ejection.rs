@@ -5,7 +5,6 @@ use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64};
 
 use super::state::{EjectionState, Phase, Reason};
 use super::streaks::Streaks;
-use super::success_rate::Outcomes;
 use crate::endpoint::failure::Failure;
 use domain::clock::Micros;
 
@@ -26,9 +25,6 @@ pub(crate) struct Ejection {
     probing: AtomicBool,
     /// True while the active checks fail.
     fails_checks: AtomicBool,
-    /// Requests of the window in which success rates are compared, and those of them that failed.
-    requests: AtomicU32,
-    failures: AtomicU32,
     /// Ejections since the start.
     count: AtomicU64,
 }
@@ -60,7 +56,6 @@ impl Ejection {
 
     /// Counts a success, which ends all rows of failures.
     pub(crate) fn succeed(&self) {
-        self.requests.fetch_add(1, Relaxed);
         // Read first: a write would take the cache line from the other workers at each request.
         if self.streaks.load(Relaxed) != 0 {
             self.streaks.store(0, Relaxed);
@@ -94,8 +89,6 @@ impl Ejection {
 
     /// Counts a failure. Returns the rows with it.
     pub(super) fn count_failure(&self, failure: Failure) -> Streaks {
-        self.requests.fetch_add(1, Relaxed);
-        self.failures.fetch_add(1, Relaxed);
         self.streaks_after(|streaks| streaks.after(failure))
     }
 
@@ -106,11 +99,6 @@ impl Ejection {
 
     pub(super) fn streaks(&self) -> Streaks {
         Streaks(self.streaks.load(Relaxed))
-    }
-
-    /// Takes the outcomes since the last time.
-    pub(super) fn take_outcomes(&self) -> Outcomes {
-        Outcomes { requests: self.requests.swap(0, Relaxed), failures: self.failures.swap(0, Relaxed) }
     }
 
     pub(super) fn set_failing(&self, fails: bool) {

@@ -6,7 +6,6 @@
 //! | state | event | next state |
 //! |---|---|---|
 //! | in | failures in a row reach a threshold | ejected for a time that doubles with each ejection, ± a fifth |
-//! | in | success rate of a window far below that of the others | the same |
 //! | in | connections fail as often as their threshold says | unreachable: the same, and at most one `ejection` long |
 //! | ejected | its time is over | returning |
 //! | unreachable | its time is over, and a connection can be made | returning |
@@ -26,7 +25,6 @@
 
 mod settings;
 mod streaks;
-mod success_rate;
 mod state;
 mod ejection;
 mod detector;

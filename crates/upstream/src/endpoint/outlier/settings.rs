@@ -13,12 +13,6 @@ pub struct OutlierSettings {
     pub connect_failures: u16,
     /// Time-outs in a row.
     pub timeouts: u16,
-    /// Success rate of an endpoint below which it is ejected, in per cent of that of the others together; 0 is never.
-    pub success_rate: u8,
-    /// Requests in a window without which a success rate says nothing.
-    pub min_requests: u32,
-    /// Window in which success rates are compared.
-    pub window: Duration,
     /// Time of the first ejection.
     pub ejection: Duration,
     /// Longest time of an ejection.
@@ -34,9 +28,6 @@ impl Default for OutlierSettings {
             gateway_errors: 3,
             connect_failures: 1,
             timeouts: 3,
-            success_rate: 85,
-            min_requests: 50,
-            window: Duration::from_secs(10),
             ejection: Duration::from_secs(5),
             max_ejection: Duration::from_mins(5),
             slow_start: Duration::from_secs(10),

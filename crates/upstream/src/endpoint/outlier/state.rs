@@ -30,7 +30,6 @@ pub(crate) enum Reason {
     GatewayErrors,
     Unreachable,
     Timeouts,
-    SuccessRate,
 }
 
 /// Event that can change the state.
@@ -135,8 +134,6 @@ impl OutlierSettings {
             Reason::GatewayErrors => self.gateway_errors,
             Reason::Unreachable => self.connect_failures,
             Reason::Timeouts => self.timeouts,
-            // Not a row of failures.
-            Reason::SuccessRate => 0,
         }
     }
 }
@@ -152,8 +149,7 @@ impl Reason {
         }
     }
 
-    pub(super) const ALL: [Self; 5] =
-        [Self::ServerErrors, Self::GatewayErrors, Self::Unreachable, Self::Timeouts, Self::SuccessRate];
+    pub(super) const ALL: [Self; 4] = [Self::ServerErrors, Self::GatewayErrors, Self::Unreachable, Self::Timeouts];
 
     /// Name in logs, metrics and reports.
     pub(crate) fn label(self) -> &'static str {
@@ -162,7 +158,6 @@ impl Reason {
             Self::GatewayErrors => "gateway_errors",
             Self::Unreachable => "connect_failures",
             Self::Timeouts => "timeouts",
-            Self::SuccessRate => "success_rate",
         }
     }
 

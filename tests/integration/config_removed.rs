@@ -1,0 +1,23 @@
+//! Settings that are gone: a file that has one gets an error at its place, with the setting to use instead.
+
+use super::config::{MINIMAL, parse};
+
+/// Errors of a file, one line each.
+fn errors_of(file: &str) -> Vec<String> {
+    parse(file).unwrap_err().iter().map(ToString::to_string).collect()
+}
+
+/// Errors of the minimal file with more keys of its upstream.
+fn errors_with(keys: &str) -> Vec<String> {
+    errors_of(&MINIMAL.replace("8081]", &format!("8081]\n  {keys}")))
+}
+
+#[test]
+fn success_rates_name_the_thresholds() {
+    let errors = errors_with("outlier: { success_rate: 0, min_requests: 50, window: 10s }");
+    for (error, key) in errors.iter().zip(["success_rate", "min_requests", "window"]) {
+        assert!(error.contains(&format!("upstream.outlier.{key}: is no setting any more")), "{error}");
+        assert!(error.contains("Lower `server_errors`") && error.contains("`upstream.health`"), "{error}");
+    }
+    assert_eq!(errors.len(), 3, "{errors:?}");
+}
