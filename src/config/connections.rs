@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
-use platform::settings::{Reported, Section};
+use platform::settings::Section;
 use upstream::{ConnectionBounds, Lifetimes};
 
 /// Most connections that can be configured: more than a process has file descriptors.
 const MOST: usize = 1_000_000;
-/// Most connections that can be kept open ahead of requests, to each endpoint.
-const MOST_IDLE: usize = 10_000;
+
+/// Advice for a file with `min_idle`, by which 0.2.0 opened connections ahead of requests.
+const NO_MIN_IDLE: &str = "is no setting any more, as requests open the connections; remove it, and raise `max_idle` \
+     to keep idle connections for longer";
 
 /// Reads the block `connections`.
-pub(super) fn connections(section: &mut Section<'_>) -> Result<(Lifetimes, ConnectionBounds), Reported> {
+pub(super) fn connections(section: &mut Section<'_>) -> (Lifetimes, ConnectionBounds) {
     let age = Duration::from_secs(1)..=Duration::from_secs(7 * 86_400);
     let idle = Duration::from_secs(1)..=Duration::from_secs(3600);
     let lifetimes = Lifetimes {
@@ -26,10 +28,7 @@ pub(super) fn connections(section: &mut Section<'_>) -> Result<(Lifetimes, Conne
         max_total: section.value_or("max_total", None, |value| value.integer(1..=MOST).map(Some)),
         max_waiting: section.value_or("max_waiting", default.max_waiting, |value| value.integer(0..=MOST)),
         max_wait: section.value_or("max_wait", default.max_wait, |value| value.duration(wait)),
-        min_idle: section.value_or("min_idle", default.min_idle, |value| value.integer(0..=MOST_IDLE)),
     };
-    if bounds.max.is_some_and(|max| bounds.min_idle > max) {
-        return Err(section.report("min_idle", "is more than `max`; lower it, or raise `max`"));
-    }
-    Ok((lifetimes, bounds))
+    section.removed("min_idle", NO_MIN_IDLE);
+    (lifetimes, bounds)
 }

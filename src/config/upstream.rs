@@ -37,7 +37,7 @@ pub(super) fn upstream(section: &mut Section<'_>, name: &str, timeouts: Timeouts
     let protocols = [("http1", Protocol::Http1), ("http2", Protocol::Http2)];
     let protocol = section.value_or("protocol", Protocol::Http1, |value| value.choice(&protocols));
     let timeouts = section.section("timeouts", |block| Ok(timeouts::of_upstream(block, timeouts)));
-    let connections = section.section("connections", connections::connections);
+    let connections = section.section("connections", |block| Ok(connections::connections(block)));
     let host = section.value_or("host", HostPolicy::Endpoint, host_policy);
     let passed_fields = section.value_or("pass_fields", Vec::new(), |value| value.list(passed_field));
     let balance = section.section("balance", balance::balance);

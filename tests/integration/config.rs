@@ -132,9 +132,6 @@ fn contradicting_values_are_errors() {
     let fits = MINIMAL.replace("data/admin.sock", &format!("/{}", "x".repeat(106)));
     assert!(parse(&fits).is_ok());
 
-    let spares = MINIMAL.replace("8081]", "8081]\n  connections: { max: 2, min_idle: 3 }");
-    assert!(parse(&spares).unwrap_err().to_string().contains("upstream.connections.min_idle: is more than `max`"));
-
     let heads = problems_with("http: { max_head: 8KiB, max_target: 16KiB }\n");
     assert_eq!(heads.len(), 1);
     assert!(heads[0].contains("http.max_target: is larger than `max_head`"));

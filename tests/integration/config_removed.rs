@@ -21,3 +21,10 @@ fn success_rates_name_the_thresholds() {
     }
     assert_eq!(errors.len(), 3, "{errors:?}");
 }
+
+#[test]
+fn connections_ahead_of_requests_name_the_life_of_idle_ones() {
+    let errors = errors_with("connections: { max: 2, min_idle: 3 }");
+    assert!(errors[0].contains("upstream.connections.min_idle: is no setting any more"), "{errors:?}");
+    assert!(errors[0].contains("raise `max_idle`") && errors.len() == 1, "{errors:?}");
+}

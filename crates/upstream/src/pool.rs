@@ -73,15 +73,7 @@ impl Pool {
         let Settings { protocol, timeouts, lifetimes, retries, connections: bounds, .. } = *settings;
         link.set_bounds(&bounds, connections.iter().map(|connections| &connections.link));
         let endpoints = Arc::new(endpoints);
-        let upkeep = Upkeep {
-            endpoints: Arc::clone(&endpoints),
-            connections: Rc::clone(&connections),
-            link: Rc::clone(&link),
-            connect_timeout: timeouts.connect,
-            protocol,
-            lifetimes,
-            min_idle: bounds.min_idle,
-        };
+        let upkeep = Upkeep { connections: Rc::clone(&connections), link: Rc::clone(&link) };
         Self(Rc::new(PoolState {
             endpoints,
             connections,

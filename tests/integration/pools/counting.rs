@@ -49,13 +49,6 @@ impl Census {
         self.0.accepted.load(Ordering::SeqCst)
     }
 
-    /// Closes all connections from the upstream's side.
-    pub(super) fn close_all(&self) {
-        for stream in self.0.open.lock().unwrap().drain(..) {
-            stream.shutdown(std::net::Shutdown::Both).ok();
-        }
-    }
-
     fn add(&self, stream: &TcpStream, bound: usize) {
         let mut open = self.0.open.lock().unwrap();
         open.push(stream.try_clone().unwrap());

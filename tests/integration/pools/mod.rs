@@ -1,10 +1,8 @@
-//! Pools of connections to the upstream: bounds over all workers, the queue behind them, and
-//! connections ahead of requests.
+//! Pools of connections to the upstream: bounds over all workers, and the queue behind them.
 
 mod counting;
 mod bounds;
 mod queue;
-mod spares;
 
 use std::net::SocketAddr;
 

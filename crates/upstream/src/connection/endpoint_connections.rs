@@ -30,9 +30,4 @@ impl Connections {
         self.idle.borrow_mut().close();
         self.http2.close();
     }
-
-    /// Returns whether the endpoint was removed.
-    pub(crate) fn is_closed(&self) -> bool {
-        self.http2.is_closed()
-    }
 }

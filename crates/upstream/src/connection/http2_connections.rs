@@ -119,34 +119,12 @@ impl Http2Connections {
         self.connecting.try_lock().is_err()
     }
 
-    pub(crate) fn is_closed(&self) -> bool {
-        self.is_closed.get()
-    }
-
     pub(crate) fn has_open(&self) -> bool {
         !self.open.borrow().is_empty()
     }
 
     fn first_idle(&self) -> Option<usize> {
         self.open.borrow().iter().position(|connection| connection.active.get() == 0)
-    }
-
-    /// Connections without streams.
-    pub(crate) fn idle(&self) -> usize {
-        self.open.borrow().iter().filter(|connection| connection.active.get() == 0).count()
-    }
-
-    /// Opens a connection ahead of requests.
-    pub(crate) async fn open_spare(
-        &self,
-        endpoint: &EndpointState,
-        permit: ConnectionPermit,
-        timeout: Duration,
-        lifetimes: &Lifetimes,
-    ) -> io::Result<()> {
-        self.connect(endpoint, permit, timeout, lifetimes).await?;
-        self.waiting.wake_if_needed();
-        Ok(())
     }
 
     /// Takes the stream that was handed to a request; none when its connection was closed meanwhile.
@@ -176,11 +154,6 @@ impl Http2Connections {
                 IdleUse::HandTo(request) => request.wake(),
             }
         }
-    }
-
-    /// Closes connections that are at the end of their lifetime, or cannot carry another request.
-    pub(crate) fn prune(&self) {
-        drop(self.find_free());
     }
 
     /// Has each connection close when its last stream ends, and keeps no others from now on.

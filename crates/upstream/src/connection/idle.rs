@@ -178,7 +178,7 @@ impl IdleConnections {
     }
 
     /// Closes connections that are too old, or cannot carry another request.
-    pub(crate) fn prune(&mut self) {
+    fn prune(&mut self) {
         if let Some((connection, _)) = self.fresh.last() {
             self.begin_turn(connection.turn());
         }

@@ -36,13 +36,11 @@ pub struct ConnectionBounds {
     pub max_waiting: usize,
     /// Time that a request waits at most; never more than half of the time-out of connecting.
     pub max_wait: Duration,
-    /// Connections to each endpoint that are kept open ahead of requests.
-    pub min_idle: usize,
 }
 
 impl Default for ConnectionBounds {
     fn default() -> Self {
-        Self { max: None, max_total: None, max_waiting: 1000, max_wait: Duration::from_secs(1), min_idle: 0 }
+        Self { max: None, max_total: None, max_waiting: 1000, max_wait: Duration::from_secs(1) }
     }
 }
 
@@ -127,13 +125,6 @@ impl WorkerLink {
     /// Completes when the worker is to grant permits and to offer its idle connections.
     pub(crate) fn woken(&self) -> Notified<'_> {
         self.woken.notified()
-    }
-
-    /// Part of so many connections that this worker keeps.
-    pub(crate) fn share_of(&self, connections: usize) -> usize {
-        let workers = self.limiter.lock_workers();
-        let place = workers.iter().position(|worker| Arc::ptr_eq(worker, &self.woken)).unwrap_or_default();
-        connections / self.workers + usize::from(place < connections % self.workers)
     }
 
     /// Acquires a permit for one of the endpoints, or a place in the queue. `needs_new`: no connection that is open can
