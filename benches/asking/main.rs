@@ -35,18 +35,17 @@ use program::Kind;
 use support::ports;
 
 /// Proxies, and how each asks.
-const KINDS: [(&str, Kind, Questions); 6] = [
+const KINDS: [(&str, Kind, Questions); 5] = [
     ("nginx 1.31, auth_request", Kind::Nginx, Questions { protocol: "nginx", slots: "none" }),
     ("Traefik 3.7, ForwardAuth", Kind::Traefik, Questions { protocol: "forward_auth", slots: "none" }),
     ("Caddy 2.11, forward_auth", Kind::Caddy, Questions { protocol: "forward_auth", slots: "none" }),
-    ("Envoy 1.40, ext_authz over HTTP", Kind::EnvoyHttp, Questions { protocol: "envoy_http", slots: "none" }),
     ("Envoy 1.40, ext_authz by gRPC", Kind::EnvoyExtAuthz, Questions { protocol: "envoy", slots: "none" }),
     ("Envoy 1.40, ext_proc", Kind::EnvoyExtProc, Questions { protocol: "envoy", slots: "stream" }),
 ];
 
 /// Places of [`KINDS`].
 const CADDY: usize = 2;
-const EXT_AUTHZ: usize = 4;
+const EXT_AUTHZ: usize = 3;
 
 /// A way to keygate without another proxy, measured beside the proxies.
 struct Beside {

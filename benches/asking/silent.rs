@@ -14,9 +14,7 @@ pub(crate) fn without_question(kind: Kind, text: &str) -> String {
         // The file without routes.
         Kind::Traefik => text.to_owned(),
         Kind::Caddy => without_block(text, "\tforward_auth "),
-        Kind::EnvoyHttp | Kind::EnvoyExtAuthz => {
-            without_block(text, "                  - name: envoy.filters.http.ext_authz")
-        }
+        Kind::EnvoyExtAuthz => without_block(text, "                  - name: envoy.filters.http.ext_authz"),
         Kind::EnvoyExtProc => without_block(text, "                  - name: envoy.filters.http.ext_proc"),
     }
 }

@@ -17,13 +17,7 @@ const LEASE: std::ops::RangeInclusive<Duration> = Duration::from_millis(100)..=D
 
 /// Reads the block `decisions`.
 pub(super) fn decisions(section: &mut Section<'_>) -> Result<DecisionSettings, Reported> {
-    let protocols = [
-        ("nginx", DecisionProtocol::Nginx),
-        ("forward_auth", DecisionProtocol::ForwardAuth),
-        ("envoy_http", DecisionProtocol::EnvoyHttp),
-        ("envoy", DecisionProtocol::Envoy),
-    ];
-    let protocol = section.required("protocol", |value| value.choice(&protocols));
+    let protocol = section.required("protocol", protocol);
     let local = || LOOPBACK.map(|network| network.parse().expect("a constant")).to_vec();
     let peers = section.value_or_else("peers", local, peers);
     let slots = section.required("slots", slots);
@@ -33,6 +27,21 @@ pub(super) fn decisions(section: &mut Section<'_>) -> Result<DecisionSettings, R
         section.report("slots", "stream is for `protocol: envoy`, by ext_proc; give `none` or `{ lease: 30s }`");
     }
     Ok(DecisionSettings { protocol, peers, slots })
+}
+
+/// Reads the protocol of the proxies that ask.
+fn protocol(value: &Value<'_>) -> Result<DecisionProtocol, Reported> {
+    if value.text()? == "envoy_http" {
+        return value.reject(
+            "`envoy_http` is no protocol any more: give envoy, and let Envoy ask by gRPC, as \
+             deploy/proxies/envoy-ext-authz.yaml does",
+        );
+    }
+    value.choice(&[
+        ("nginx", DecisionProtocol::Nginx),
+        ("forward_auth", DecisionProtocol::ForwardAuth),
+        ("envoy", DecisionProtocol::Envoy),
+    ])
 }
 
 /// Reads networks of proxies, which are believed on the address of the client.

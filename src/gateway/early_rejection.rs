@@ -49,12 +49,7 @@ impl EarlyRejection {
             .observer
             .as_ref()
             .map(|observer| observer.begin(RequestFacts::new(Some(id), clock::read(), peer, peer.address.ip())));
-        let mut refusal = HeadRefusal::from(error);
-        // A question may have the target of the client in its own, which is refused then.
-        if let Some((protocol, byte)) = self.decisions.zip(refusal.invalid_byte.as_mut()) {
-            byte.at = byte.at.saturating_sub(protocol.target_prefix().len());
-        }
-        let rejection = Rejection::of_head(refusal);
+        let rejection = Rejection::of_head(HeadRefusal::from(error));
         let mut response = rejection.response(id, observed.as_deref());
         self.metrics.count_response(response.status());
         if let Some(protocol) = self.decisions {

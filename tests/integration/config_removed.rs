@@ -28,3 +28,13 @@ fn connections_ahead_of_requests_name_the_life_of_idle_ones() {
     assert!(errors[0].contains("upstream.connections.min_idle: is no setting any more"), "{errors:?}");
     assert!(errors[0].contains("raise `max_idle`") && errors.len() == 1, "{errors:?}");
 }
+
+#[test]
+fn decisions_for_envoy_over_http_name_grpc() {
+    let listener =
+        "listen:\n  - { address: 127.0.0.1:1, serves: decisions, decisions: { protocol: envoy_http, slots: none } }";
+    let errors = errors_of(&MINIMAL.replacen("listen:", listener, 1));
+    assert!(errors[0].contains("listen[0].decisions.protocol: `envoy_http` is no protocol any more"), "{errors:?}");
+    assert!(errors[0].contains("give envoy") && errors[0].contains("envoy-ext-authz.yaml"), "{errors:?}");
+    assert_eq!(errors.len(), 1, "{errors:?}");
+}

@@ -9,8 +9,6 @@ use crate::gateway::Gateway;
 use crate::gateway::guarded_body::GuardedBody;
 use crate::gateway::request::Arrival;
 
-/// Names that Envoy removes from the request.
-const X_ENVOY_AUTH_HEADERS_TO_REMOVE: HeaderName = HeaderName::from_static("x-envoy-auth-headers-to-remove");
 /// Status of a refusal, where its response has another one.
 const X_KEYGATE_STATUS: HeaderName = HeaderName::from_static("x-keygate-status");
 /// Code of a refusal, where its body is lost on the way.
@@ -36,11 +34,6 @@ impl Answers {
                 }
                 None => {}
             }
-        }
-        if self.0 == DecisionProtocol::EnvoyHttp {
-            let names = admitted.identity.unseen_removals(&gateway.settings.credentials);
-            let names = HeaderValue::try_from(names).expect("names of fields are visible ASCII");
-            headers.insert(X_ENVOY_AUTH_HEADERS_TO_REMOVE, names);
         }
         if let Some(caller) = admitted.exchange.caller() {
             caller.rate_limit.write(headers, &gateway.policies, &gateway.memory);

@@ -35,8 +35,6 @@ const X_FORWARDED_URI: HeaderName = HeaderName::from_static("x-forwarded-uri");
 const SOURCE: &str = "source.address";
 /// Beginning of the path of an nginx subrequest; method and target follow, one behind the other.
 const NGINX: &str = "/v1/nginx/";
-/// Beginning of the path of a question of Envoy over HTTP; the target follows.
-const ENVOY: &str = "/v1/envoy";
 /// Fields of the body, which stays with the other proxy.
 const BODY_FIELDS: [HeaderName; 3] = [CONTENT_LENGTH, TRANSFER_ENCODING, EXPECT];
 /// Bytes of a head beside method, target and host.
@@ -50,18 +48,6 @@ pub(super) struct Described {
     pub(super) client: Client,
 }
 
-impl DecisionProtocol {
-    /// Beginning of a question's target, where the client's target follows in it.
-    pub(in crate::gateway) const fn target_prefix(self) -> &'static str {
-        match self {
-            // Its body, which names the place of a byte, does not reach the client.
-            Self::Nginx => NGINX,
-            Self::EnvoyHttp => ENVOY,
-            Self::ForwardAuth | Self::Envoy => "",
-        }
-    }
-}
-
 /// The head of the request that is described over HTTP. The question loses its fields to it.
 ///
 /// # Errors
@@ -70,7 +56,6 @@ pub(super) fn read(protocol: DecisionProtocol, asking: &mut Parts, settings: &Se
     let facts = match protocol {
         DecisionProtocol::Nginx => nginx(asking),
         DecisionProtocol::ForwardAuth => forward_auth(asking),
-        DecisionProtocol::EnvoyHttp => envoy_http(asking),
         DecisionProtocol::Envoy => unreachable!("it describes requests in messages"),
     };
     let facts =
@@ -84,11 +69,7 @@ pub(super) fn read(protocol: DecisionProtocol, asking: &mut Parts, settings: &Se
     for name in [X_FORWARDED_METHOD, X_FORWARDED_URI].iter().chain(&BODY_FIELDS) {
         headers.remove(name);
     }
-    head.headers = if protocol == DecisionProtocol::EnvoyHttp {
-        with_parted_keys(headers, &settings.credentials)
-    } else {
-        headers
-    };
+    head.headers = headers;
     Ok(head)
 }
 
@@ -97,28 +78,6 @@ struct Facts<'a> {
     method: &'a [u8],
     target: &'a [u8],
     host: &'a [u8],
-}
-
-/// The same fields, where Envoy has joined those of one name by commas: where a key may be, they are taken apart, so
-/// that two keys are seen to be two.
-fn with_parted_keys(mut headers: HeaderMap, credentials: &CredentialFields) -> HeaderMap {
-    let has_joined = |(name, value): (&HeaderName, &HeaderValue)| {
-        may_have_key(name.as_str(), credentials) && value.as_bytes().contains(&b',')
-    };
-    if !headers.iter().any(has_joined) {
-        return headers;
-    }
-    let names: Vec<HeaderName> =
-        headers.keys().filter(|name| may_have_key(name.as_str(), credentials)).cloned().collect();
-    for name in names {
-        let values: Vec<HeaderValue> = headers.get_all(&name).iter().cloned().collect();
-        headers.remove(&name);
-        let parts = values.iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b','));
-        for part in parts.filter_map(|part| HeaderValue::from_bytes(part.trim_ascii()).ok()) {
-            headers.append(&name, part);
-        }
-    }
-    headers
 }
 
 fn may_have_key(name: &str, credentials: &CredentialFields) -> bool {
@@ -250,11 +209,6 @@ fn forward_auth(asking: &Parts) -> Option<Facts<'_>> {
     Some(Facts { method: fact(&X_FORWARDED_METHOD)?, target: fact(&X_FORWARDED_URI)?, host: fact(&X_FORWARDED_HOST)? })
 }
 
-fn envoy_http(asking: &Parts) -> Option<Facts<'_>> {
-    let path = target(asking)?.strip_prefix(ENVOY)?;
-    Some(Facts { method: asking.method.as_str().as_bytes(), target: path.as_bytes(), host: host(asking)? })
-}
-
 fn target(asking: &Parts) -> Option<&str> {
     asking.uri.path_and_query().map(PathAndQuery::as_str)
 }
@@ -330,17 +284,6 @@ mod tests {
         for target in ["a", "", "http://h/a", "*", "/a\u{e4}", "/a#b", "/a b", "/a HTTP/1.1", "/a\tb"] {
             let changed = facts.map(|(name, value)| (name, if name == "x-forwarded-uri" { target } else { value }));
             assert_eq!(read(&changed), None, "{target}");
-        }
-    }
-
-    #[test]
-    fn envoy_has_its_own_method_and_the_target_below_the_prefix() {
-        let client = [("x-forwarded-for", "192.0.2.1")];
-        let read = |target| described(DecisionProtocol::EnvoyHttp, target, &client);
-        assert_eq!(described(DecisionProtocol::EnvoyHttp, "/v1/envoy/a", &[]), None, "no client");
-        assert_eq!(read("/v1/envoy/a?b").as_deref(), Some("GET /a?b h"));
-        for malformed in ["/v1/envoy", "/v1/envoya", "/a", "/v1/envoy?a"] {
-            assert_eq!(read(malformed), None, "{malformed}");
         }
     }
 

@@ -1,17 +1,13 @@
 //! Identity of the caller, for another proxy to set on the request that it forwards.
 
-use std::sync::{Arc, LazyLock};
+use std::sync::Arc;
 
 use http::{HeaderMap, HeaderName, HeaderValue};
 
 use crate::admission::Route;
-use domain::head_fields::CredentialFields;
 use domain::http_syntax;
 use domain::identity::{IDENTITY_FIELDS, Principal};
 use edge::forward::identity_fields;
-
-/// Separators in names of fields that servers fold into one.
-const SEPARATORS: [&str; 3] = ["-", "_", "."];
 
 /// Identity of the caller of a request, as the upstream is to see it.
 pub(super) struct Identity<'a> {
@@ -26,41 +22,6 @@ impl Identity<'_> {
     pub(super) fn fields(&self) -> impl Iterator<Item = (HeaderName, Option<HeaderValue>)> {
         identity_fields(self.caller.as_deref(), self.request_id).into_iter()
     }
-
-    /// Names that the other proxy has to remove where it sees no request of ours: the identity fields that are not set,
-    /// all other spellings of identity fields, and the fields that carry keys;
-    /// with commas between them.
-    pub(super) fn unseen_removals(&self, credentials: &CredentialFields) -> String {
-        let mut names = ALIASES.clone();
-        let mut add = |name: &str| {
-            names.push(',');
-            names.push_str(name);
-        };
-        self.fields().filter(|(_, value)| value.is_none()).for_each(|(name, _)| add(name.as_str()));
-        credentials.iter().for_each(|field| add(&field.text().to_ascii_lowercase()));
-        if !self.route.pass_authorization {
-            add("authorization");
-        }
-        names
-    }
-}
-
-/// All other spellings of identity fields, with commas: a hundred allocations, which no decision should cost.
-static ALIASES: LazyLock<String> =
-    LazyLock::new(|| IDENTITY_FIELDS.iter().flat_map(|name| spellings(name.as_str())).collect::<Vec<_>>().join(","));
-
-/// All other spellings of a name that servers fold into it.
-fn spellings(name: &str) -> Vec<String> {
-    let mut all = vec![String::new()];
-    for part in name.split_inclusive('-') {
-        let word = part.trim_end_matches('-');
-        let separators = if word.len() < part.len() { SEPARATORS.as_slice() } else { &[""] };
-        let longer =
-            |begun: &String| separators.iter().map(move |end| format!("{begun}{word}{end}")).collect::<Vec<_>>();
-        all = all.iter().flat_map(longer).collect();
-    }
-    all.retain(|spelling| spelling != name);
-    all
 }
 
 /// Returns whether a field has a name that some servers take for that of an identity field.
@@ -76,6 +37,23 @@ fn is_look_alike(name: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Separators in names of fields that servers fold into one.
+    const SEPARATORS: [&str; 3] = ["-", "_", "."];
+
+    /// All other spellings of a name that servers fold into it.
+    fn spellings(name: &str) -> Vec<String> {
+        let mut all = vec![String::new()];
+        for part in name.split_inclusive('-') {
+            let word = part.trim_end_matches('-');
+            let separators = if word.len() < part.len() { SEPARATORS.as_slice() } else { &[""] };
+            let longer =
+                |begun: &String| separators.iter().map(move |end| format!("{begun}{word}{end}")).collect::<Vec<_>>();
+            all = all.iter().flat_map(longer).collect();
+        }
+        all.retain(|spelling| spelling != name);
+        all
+    }
 
     #[test]
     fn every_spelling_of_an_identity_field_is_a_look_alike_but_its_own() {

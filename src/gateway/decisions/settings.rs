@@ -22,8 +22,6 @@ pub enum DecisionProtocol {
     Nginx,
     /// ForwardAuth of Traefik, `forward_auth` of Caddy: they are in `X-Forwarded-Method` and `X-Forwarded-Uri`.
     ForwardAuth,
-    /// `ext_authz` of Envoy over HTTP: the method is its own, the target its own below `/v1/envoy`.
-    EnvoyHttp,
     /// `ext_authz` and `ext_proc` of Envoy over gRPC.
     Envoy,
 }

@@ -33,8 +33,8 @@ fn admitted_request_is_told_with_its_identity_and_recorded_once_with_its_client(
         assert_eq!((record.outcome, record.status, &*record.path), (Outcome::Decided, None, "/reads/a"));
         assert_eq!(record.ip.unwrap().to_string(), CLIENT, "{protocol:?}");
     }
-    assert_eq!(gateway.records().len(), 3);
-    assert_eq!(gateway.uses(&key), Some(3));
+    assert_eq!(gateway.records().len(), PROTOCOLS.len());
+    assert_eq!(gateway.uses(&key), Some(PROTOCOLS.len() as u64));
     assert_eq!(upstream.count(), 0, "another proxy forwards");
     assert_eq!(gateway.explain_in_flight(&key), 0);
 }
@@ -83,29 +83,9 @@ fn public_route_is_admitted_without_an_identity() {
             // Copied over the client's own.
             Protocol::ForwardAuth => assert_eq!(absent, Some("")),
             Protocol::Nginx => assert_eq!(absent, None),
-            Protocol::EnvoyHttp => {
-                assert_eq!(absent, None);
-                let removed = answer.header("x-envoy-auth-headers-to-remove").unwrap();
-                assert!(removed.split(',').any(|name| name == "x-user-id"), "{removed}");
-            }
         }
     }
     assert_eq!(gateway.records().len(), 0, "no use of a key");
-}
-
-#[test]
-fn names_that_envoy_removes_are_never_those_that_are_set() {
-    let upstream = Upstream::start();
-    let gateway = gateway(&upstream, "none", ROUTES);
-    let key = gateway.key_with(&["queries:read"]);
-    let answer = Protocol::EnvoyHttp.ask(gateway.addresses()[3], Asked::get("/reads/a", &key.text));
-    let removed: Vec<&str> = answer.header("x-envoy-auth-headers-to-remove").unwrap().split(',').collect();
-    for name in ["authorization", "x_user_id", "x.org.id", "x-user_id", "x_permissions"] {
-        assert!(removed.contains(&name), "{name}: {removed:?}");
-    }
-    for name in IDENTITY {
-        assert!(answer.header(name).is_some() && !removed.contains(&name), "{name}");
-    }
 }
 
 /// Place of a listener, and a target and fields that lack a fact.
@@ -124,6 +104,7 @@ fn missing_or_doubled_fact_is_refused_and_counted() {
     let cut = ("X-Forwarded-For", "192.0.2.9, , 127.0.0.1");
     let cases: [Case<'_>; 16] = [
         (1, "/reads/a", vec![client]),
+        (1, "/reads/a", vec![client, uri, method, host]),
         (1, "/v1/nginx/GET", vec![client]),
         (1, "/v1/nginx/GET/reads/a", vec![]),
         (1, "/v1/nginx//reads/a", vec![client, ("X-Original-Method", "GET"), uri, method]),
@@ -131,14 +112,13 @@ fn missing_or_doubled_fact_is_refused_and_counted() {
         (2, "/reads/a", vec![client, uri, host]),
         (2, "/reads/a", vec![uri, method, host]),
         (2, "/reads/a", vec![client, uri, uri, method, host]),
-        (3, "/reads/a", vec![client, uri, method, host]),
         (1, "/v1/nginx/GET/reads/a", vec![none]),
         (1, "/v1/nginx/GET/reads/a", vec![("X-Forwarded-For", "")]),
         (2, "/reads/a", vec![("X-Forwarded-For", "unix:"), uri, method, host]),
         (2, "/reads/a", vec![cut, uri, method, host]),
-        (3, "/v1/envoy/reads/a", vec![]),
-        (3, "/v1/envoy/reads/a", vec![none]),
-        (3, "/v1/envoy/reads/a", vec![client, client]),
+        (1, "/v1/nginx/GET/reads/a", vec![client, client]),
+        (2, "/reads/a", vec![none, uri, method, host]),
+        (2, "/reads/a", vec![client, client, uri, method, host]),
     ];
     for (listener, target, fields) in &cases {
         let answer = Client::connect(gateway.addresses()[*listener]).request("GET", target, &key, fields, b"");
@@ -151,7 +131,7 @@ fn missing_or_doubled_fact_is_refused_and_counted() {
     assert_eq!(gateway.metric("keygate_malformed_decisions_total"), expected);
 }
 
-/// nginx and Envoy write the target of the client into that of their question: then the head itself is refused.
+/// nginx writes the target of the client into that of its question: then the head itself is refused.
 #[test]
 fn target_that_cannot_be_read_is_refused_as_the_proxy_understands_it() {
     let upstream = Upstream::start();
@@ -192,23 +172,6 @@ fn identity_in_another_spelling_is_refused_where_it_cannot_be_removed() {
     assert_ne!(answer.header("x-org-id"), Some("forged"));
 }
 
-/// Envoy joins fields of one name.
-#[test]
-fn keys_that_envoy_has_joined_are_two() {
-    let upstream = Upstream::start();
-    let gateway = gateway(&upstream, "none", &format!("credentials: {{ headers: [X-API-Key] }}\n{ROUTES}"));
-    let key = gateway.key_with(&["queries:read"]).text;
-    let ask = |key: &str, fields: &[(&str, &str)]| {
-        let answer = Protocol::EnvoyHttp.ask(gateway.addresses()[3], Asked { fields, ..Asked::get("/reads/a", key) });
-        (answer.status, Protocol::code(&answer))
-    };
-    assert_eq!(ask("", &[("X-API-Key", &key)]), (200, String::new()));
-    let refused = (400, "invalid_request".to_owned());
-    assert_eq!(ask(&format!("{key},Bearer {key}"), &[]), refused);
-    assert_eq!(ask("", &[("x_api_key", &format!("{key},{key}"))]), refused);
-    assert_eq!(ask("", &[("X-API-Key", &format!("{key},"))]), refused);
-}
-
 #[test]
 fn client_is_the_one_that_the_proxy_names() {
     let upstream = Upstream::start();
@@ -227,7 +190,6 @@ fn client_is_the_one_that_the_proxy_names() {
                 fields.extend(facts);
                 "/"
             }
-            Protocol::EnvoyHttp => "/v1/envoy/reads/a",
         };
         let refused = Client::connect(*address).request("GET", target, &key.text, &fields, b"");
         assert_eq!(refused.status, 401, "{protocol:?}: {refused:?}");
@@ -239,10 +201,10 @@ fn connection_of_a_proxy_stays_open_although_its_clients_are_refused() {
     let upstream = Upstream::start();
     let gateway = gateway(&upstream, "none", ROUTES);
     let key = gateway.key_with(&["queries:read"]);
-    let mut connection = Client::connect(gateway.addresses()[3]);
+    let mut connection = Client::connect(gateway.addresses()[Protocol::ForwardAuth.place()]);
     for _ in 0..250 {
-        let answer = Protocol::EnvoyHttp.ask_over(&mut connection, Asked::get("/writes", &key.text));
+        let answer = Protocol::ForwardAuth.ask_over(&mut connection, Asked::get("/writes", &key.text));
         assert_eq!((answer.status, answer.header("connection")), (403, None));
     }
-    assert_eq!(Protocol::EnvoyHttp.ask_over(&mut connection, Asked::get("/reads/a", &key.text)).status, 200);
+    assert_eq!(Protocol::ForwardAuth.ask_over(&mut connection, Asked::get("/reads/a", &key.text)).status, 200);
 }

@@ -19,8 +19,8 @@ const ROUTES: &str = "credentials: { headers: [X-API-Key] }\nroutes:\n  \
                       - { name: reads, path: '/reads/**', permission: 'queries:read' }\n  \
                       - { name: open, path: /open, access: public }\n";
 /// Places of the listeners of `ext_authz` and of `ext_proc`.
-const CHECK: usize = 4;
-const PROCESS: usize = 5;
+const CHECK: usize = 3;
+const PROCESS: usize = 4;
 
 struct World {
     gateway: Gateway,
@@ -96,16 +96,31 @@ fn refusals_of_ext_authz_have_their_status_and_the_body_of_the_proxy_mode() {
     let mut check = |asked| denied(&envoy.check(&question(asked)));
     assert_eq!(check(Asked::get("/reads/a", "")), (401, "unauthenticated".into(), 7));
     assert_eq!(check(Asked::get("/none", key)), (404, "not_found".into(), 7));
-    // Two fields that Envoy has joined.
     let twice = [("Authorization", "Bearer x")];
     assert_eq!(check(Asked { fields: &twice, ..Asked::get("/reads/a", key) }), (400, "invalid_request".into(), 7));
-    let joined = [("X-API-Key", "a,b")];
-    assert_eq!(check(Asked { fields: &joined, ..Asked::get("/reads/a", "") }), (400, "invalid_request".into(), 7));
     world.gateway.limit_org(&world.key, 1);
     let mut streams = world.envoy(PROCESS);
     let (open, _) = streams.process(&head(Asked::get("/reads/a", key)));
     assert_eq!(check(Asked::get("/reads/a", key)), (429, "too_many_in_flight".into(), 8));
     drop(open);
+}
+
+/// Envoy joins fields of one name.
+#[test]
+fn keys_that_envoy_has_joined_are_two() {
+    let world = World::new();
+    let mut envoy = world.envoy(CHECK);
+    let key = &*world.key.text;
+    let mut check =
+        |key: &str, fields: &[(&str, &str)]| envoy.check(&question(Asked { fields, ..Asked::get("/reads/a", key) }));
+    ok(&check("", &[("X-API-Key", key)]));
+    let refused = (400, "invalid_request".to_owned(), 7);
+    assert_eq!(denied(&check(&format!("{key},Bearer {key}"), &[])), refused);
+    for field in
+        [("x_api_key", format!("{key},{key}")), ("X-API-Key", format!("{key},")), ("X-API-Key", "a,b".to_owned())]
+    {
+        assert_eq!(denied(&check("", &[(field.0, &field.1)])), refused, "{field:?}");
+    }
 }
 
 #[test]

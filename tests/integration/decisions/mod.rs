@@ -12,14 +12,13 @@ use std::net::SocketAddr;
 use crate::support::{Client, Gateway, Response, Upstream};
 
 /// Protocols over HTTP, in the order of the listeners behind that of the API.
-pub const PROTOCOLS: [Protocol; 3] = [Protocol::Nginx, Protocol::ForwardAuth, Protocol::EnvoyHttp];
+pub const PROTOCOLS: [Protocol; 2] = [Protocol::Nginx, Protocol::ForwardAuth];
 
 /// Protocol of a proxy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Protocol {
     Nginx,
     ForwardAuth,
-    EnvoyHttp,
 }
 
 /// A request that a proxy has.
@@ -44,7 +43,6 @@ impl Protocol {
         match self {
             Self::Nginx => "nginx",
             Self::ForwardAuth => "forward_auth",
-            Self::EnvoyHttp => "envoy_http",
         }
     }
 
@@ -69,7 +67,6 @@ impl Protocol {
                 fields.extend([("X-Forwarded-Method", method), ("X-Forwarded-Uri", target), ("X-Forwarded-Host", "h")]);
                 connection.request("GET", "/", key, &fields, b"")
             }
-            Self::EnvoyHttp => connection.request(method, &format!("/v1/envoy{target}"), key, &fields, b""),
         }
     }
 

