@@ -5,13 +5,12 @@ use std::time::Duration;
 use super::tls::check_for;
 use super::traces::headers;
 use journal::shipping::{
-    Destination, FilesSettings, OTLP_PATH, OtlpSettings, PostgresqlSettings, SinkSettings, SyslogSettings,
+    Destination, FACILITIES, FilesSettings, OTLP_PATH, OtlpSettings, PostgresqlSettings, SinkSettings, SyslogSettings,
     WebhookSettings, check_secret,
 };
 use platform::outbound::HttpUrl;
 use platform::postgresql;
 use platform::settings::{Reported, Section, Value};
-use platform::telemetry::access_log::FACILITIES;
 use platform::tls::ClientSettings;
 
 /// Length of the longest name of a sink. It is a label of metrics, and the name of a file.

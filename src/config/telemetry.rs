@@ -3,12 +3,13 @@
 use tracing::level_filters::LevelFilter;
 
 use super::traces;
-use platform::settings::{Reported, Section, Value};
-use platform::telemetry::access_log::{self, FACILITIES, LoggedRequests, SinkSettings, SyslogServer, SyslogSettings};
+use platform::settings::{Reported, Section};
+use platform::telemetry::access_log::{self, LoggedRequests, SinkSettings};
 use platform::telemetry::{LogFormat, Settings, trace};
 
-/// Facility of the access log: the first of those for local use.
-const FACILITY: u8 = 16;
+/// Advice for a file with the destination `syslog`, which the access log of 0.2.0 had.
+const NO_SYSLOG: &str = "is no destination any more; give file: PATH or stdout: true, from which a syslog daemon or a \
+     log collector reads the lines";
 
 /// The settings of the block.
 pub(super) struct Telemetry {
@@ -46,49 +47,15 @@ fn log(section: &mut Section<'_>) -> Settings {
 fn access_log(section: &mut Section<'_>, gateway: &str) -> Result<access_log::Settings, Reported> {
     let file = section.optional("file", |value| value.path().map(SinkSettings::File));
     let stdout = section.optional("stdout", |value| Ok(value.boolean()?.then_some(SinkSettings::Stdout)));
-    let syslog = section.optional("syslog", |value| value.section(syslog).map(SinkSettings::Syslog));
+    let syslog = section.removed("syslog", NO_SYSLOG);
     let choices = [("all", LoggedRequests::All), ("unaudited", LoggedRequests::Unaudited)];
     let requests = section.value_or("requests", LoggedRequests::All, |value| value.choice(&choices));
-    let mut sinks = [file?, stdout?.flatten(), syslog?].into_iter().flatten();
-    match (sinks.next(), sinks.next()) {
-        (Some(sink), None) => Ok(access_log::Settings { sink, requests, gateway: gateway.to_owned() }),
-        (None, _) => {
-            Err(section.report("file", "is missing; give file: PATH, stdout: true, or syslog: { server: ADDRESS }"))
+    match (file?, stdout?.flatten(), syslog) {
+        (_, _, Some(reported)) => Err(reported),
+        (Some(sink), None, None) | (None, Some(sink), None) => {
+            Ok(access_log::Settings { sink, requests, gateway: gateway.to_owned() })
         }
-        (Some(_), Some(_)) => {
-            Err(section.report("file", "is one of several destinations; give file, stdout or syslog"))
-        }
-    }
-}
-
-fn syslog(section: &mut Section<'_>) -> Result<SyslogSettings, Reported> {
-    let server = section.required("server", server);
-    let names: Vec<&str> = FACILITIES.to_vec();
-    let facility = section.optional("facility", |value| value.name_of("a facility", &names));
-    let facility = facility?.map_or(FACILITY, |number| u8::try_from(number).expect("there are 24 facilities"));
-    Ok(SyslogSettings { server: server?, facility })
-}
-
-/// Reads `udp://HOST:PORT`, `tcp://HOST:PORT` or `unix:PATH`.
-fn server(value: &Value<'_>) -> Result<SyslogServer, Reported> {
-    let text = value.text()?;
-    let address = |address: &str| {
-        let (host, port) = address.rsplit_once(':')?;
-        let is_port = port.parse::<u16>().is_ok_and(|port| port > 0);
-        let is_host = !host.is_empty() && !host.contains('/') && (!host.contains(':') || host.starts_with('['));
-        (is_port && is_host).then(|| address.to_owned())
-    };
-    let server = match text.split_once(':') {
-        Some(("udp", rest)) => rest.strip_prefix("//").and_then(address).map(SyslogServer::Udp),
-        Some(("tcp", rest)) => rest.strip_prefix("//").and_then(address).map(SyslogServer::Tcp),
-        Some(("unix", path)) if path.starts_with('/') => Some(SyslogServer::Unix(path.into())),
-        _ => None,
-    };
-    match server {
-        Some(server) => Ok(server),
-        None => value.reject(format_args!(
-            "`{text}` is not the address of a syslog server such as udp://127.0.0.1:514, tcp://logs.example.com:601 or \
-             unix:/dev/log"
-        )),
+        (None, None, None) => Err(section.report("file", "is missing; give file: PATH or stdout: true")),
+        (Some(_), Some(_), None) => Err(section.report("file", "is one of several destinations; give file or stdout")),
     }
 }

@@ -38,3 +38,12 @@ fn decisions_for_envoy_over_http_name_grpc() {
     assert!(errors[0].contains("give envoy") && errors[0].contains("envoy-ext-authz.yaml"), "{errors:?}");
     assert_eq!(errors.len(), 1, "{errors:?}");
 }
+
+#[test]
+fn access_log_by_syslog_names_the_other_destinations() {
+    for syslog in ["syslog: { server: 'udp://127.0.0.1:514' }", "file: a.log, syslog: { server: 'unix:/dev/log' }"] {
+        let errors = errors_of(&format!("{MINIMAL}telemetry: {{ access_log: {{ {syslog}, requests: all }} }}\n"));
+        assert!(errors[0].contains("telemetry.access_log.syslog: is no destination any more"), "{errors:?}");
+        assert!(errors[0].contains("give file: PATH or stdout: true") && errors.len() == 1, "{errors:?}");
+    }
+}

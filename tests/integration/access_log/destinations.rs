@@ -89,13 +89,7 @@ fn wrong_settings_are_errors_with_their_places() {
         );
         Config::parse(std::path::Path::new("x.yaml"), &text).map(|config| config.access_log).map_err(|e| e.to_string())
     };
-    for good in [
-        "{file: a.log}",
-        "{stdout: true, requests: unaudited}",
-        "{syslog: {server: 'udp://127.0.0.1:514'}}",
-        "{syslog: {server: 'tcp://[::1]:601', facility: daemon}}",
-        "{syslog: {server: 'unix:/dev/log'}}",
-    ] {
+    for good in ["{file: a.log}", "{stdout: true, requests: unaudited}"] {
         assert!(error(good).unwrap().is_some(), "{good}");
     }
     for (bad, part) in [
@@ -103,11 +97,6 @@ fn wrong_settings_are_errors_with_their_places() {
         ("{stdout: false}", "is missing"),
         ("{file: a, stdout: true}", "one of several"),
         ("{file: a, requests: some}", "requests"),
-        ("{syslog: {server: '127.0.0.1:514'}}", "not the address of a syslog server"),
-        ("{syslog: {server: 'udp://127.0.0.1'}}", "not the address"),
-        ("{syslog: {server: 'tcp://a/b:1'}}", "not the address"),
-        ("{syslog: {server: 'unix:log'}}", "not the address"),
-        ("{syslog: {server: 'udp://a:1', facility: local9}}", "facility"),
     ] {
         let error = error(bad).unwrap_err();
         assert!(error.contains(part), "{bad}: {error}");

@@ -3,7 +3,6 @@
 mod requests;
 mod secrets;
 mod destinations;
-mod syslog;
 
 use std::path::Path;
 

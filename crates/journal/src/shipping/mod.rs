@@ -52,7 +52,7 @@ pub use steps::{PartEnd, ShipAction, ShipEvent, ShipSteps};
 pub use otlp::PATH as OTLP_PATH;
 pub use postgresql::SCHEMA;
 pub use settings::{
-    Destination, FilesSettings, OtlpSettings, PostgresqlSettings, Settings, SinkSettings, SyslogSettings,
+    Destination, FACILITIES, FilesSettings, OtlpSettings, PostgresqlSettings, Settings, SinkSettings, SyslogSettings,
     WebhookSettings,
 };
 pub use shippers::{Shippers, StartError};

@@ -87,6 +87,12 @@ pub struct OtlpSettings {
     pub timeout: Duration,
 }
 
+/// Facilities by their names, in the order of their numbers (RFC 5424, section 6.2.1).
+pub const FACILITIES: [&str; 24] = [
+    "kern", "user", "mail", "daemon", "auth", "syslog", "lpr", "news", "uucp", "cron", "authpriv", "ftp", "ntp",
+    "audit", "alert", "clock", "local0", "local1", "local2", "local3", "local4", "local5", "local6", "local7",
+];
+
 /// Settings of a syslog server, which is verified by TLS.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SyslogSettings {

@@ -9,6 +9,7 @@ use std::io;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::time::timeout;
 
 use super::batch::Batch;
@@ -17,8 +18,7 @@ use super::settings::SyslogSettings;
 use super::sink_error::SinkError;
 use crate::audit::JournalCheckpoint;
 use domain::clock::Micros;
-use platform::outbound::Server;
-use platform::outbound::delivery::SyslogConnection;
+use platform::outbound::{OutboundStream, Server};
 use platform::telemetry::syslog_message::MessageWriter;
 use platform::tls::{self, ClientTls};
 
@@ -58,9 +58,9 @@ impl Syslog {
         if batch.records.is_empty() && batch.checkpoints.is_empty() {
             return Ok(());
         }
-        let mut connection = SyslogConnection::Stream(self.server.connect().await?);
-        self.write(&mut connection, batch).await.map_err(SinkError::Syslog)?;
-        match timeout(END_TIMEOUT, connection.end()).await {
+        let mut stream = self.server.connect().await?;
+        self.write(&mut *stream, batch).await.map_err(SinkError::Syslog)?;
+        match timeout(END_TIMEOUT, end(&mut *stream)).await {
             Ok(ended) => ended.map_err(SinkError::Syslog),
             Err(_) => Err(SinkError::Syslog(io::Error::new(
                 io::ErrorKind::TimedOut,
@@ -69,12 +69,12 @@ impl Syslog {
         }
     }
 
-    async fn write(&self, connection: &mut SyslogConnection, batch: &Batch) -> io::Result<()> {
+    async fn write(&self, stream: &mut dyn OutboundStream, batch: &Batch) -> io::Result<()> {
         let mut frames = Frames { facility: self.facility, ..Frames::default() };
         for record in &batch.records {
             frames.push(RECORD_ID, &record.gateway, record.time, |text| ndjson::push_line(text, record));
             if frames.ready.len() >= CHUNK {
-                connection.send_all(&frames.ready, SEND_TIMEOUT).await.1?;
+                send(stream, &frames.ready).await?;
                 frames.ready.clear();
             }
         }
@@ -82,7 +82,37 @@ impl Syslog {
             let JournalCheckpoint { gateway, time, .. } = checkpoint;
             frames.push(CHECKPOINT_ID, gateway, *time, |text| ndjson::push_checkpoint(text, checkpoint));
         }
-        connection.send_all(&frames.ready, SEND_TIMEOUT).await.1
+        send(stream, &frames.ready).await
+    }
+}
+
+/// Sends messages, of which the server must take some within [`SEND_TIMEOUT`] each time.
+async fn send(stream: &mut dyn OutboundStream, mut messages: &[u8]) -> io::Result<()> {
+    while !messages.is_empty() {
+        match timeout(SEND_TIMEOUT, stream.write(messages)).await?? {
+            0 => return Err(io::ErrorKind::WriteZero.into()),
+            sent => messages = &messages[sent..],
+        }
+    }
+    Ok(())
+}
+
+/// Ends the stream, and waits for the server to end it, too: it has read all then.
+///
+/// # Errors
+/// The server has not ended the stream in good order.
+async fn end(stream: &mut dyn OutboundStream) -> io::Result<()> {
+    stream.shutdown().await?;
+    let mut ignored = [0; 1024];
+    loop {
+        match stream.read(&mut ignored).await {
+            Ok(0) => return Ok(()),
+            Ok(_) => {}
+            // It has closed the connection without the message of TLS that says so. One that is closed with bytes
+            // that were not read is reset instead, which is another error.
+            Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => return Ok(()),
+            Err(error) => return Err(error),
+        }
     }
 }
 
@@ -104,8 +134,8 @@ impl Frames {
         push_line(&mut self.text);
         self.text.pop();
         let known = self.writer.take().filter(|known| (known.0, &*known.1) == (kind, gateway));
-        let new = || (kind, gateway.to_owned(), MessageWriter::without_numbers(self.facility, gateway, kind));
+        let new = || (kind, gateway.to_owned(), MessageWriter::new(self.facility, gateway, kind));
         let (_, _, messages) = self.writer.insert(known.unwrap_or_else(new));
-        messages.write_unnumbered(&mut self.ready, &mut self.scratch, time, &self.text);
+        messages.write(&mut self.ready, &mut self.scratch, time, &self.text);
     }
 }

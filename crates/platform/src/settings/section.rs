@@ -117,11 +117,12 @@ impl<'a> Section<'a> {
     }
 
     /// Reports a key that is no setting any more, with what to write instead. It is no known key where it is absent.
-    pub fn removed(&mut self, name: &'static str, advice: &str) {
-        if self.contains(name) {
+    /// Returns the report, for a reader that has no value without it.
+    pub fn removed(&mut self, name: &'static str, advice: &str) -> Option<Reported> {
+        self.contains(name).then(|| {
             self.known.push(name);
-            self.report(name, advice);
-        }
+            self.report(name, advice)
+        })
     }
 
     /// Sources of the secrets that were read so far, anywhere in the file.

@@ -5,8 +5,7 @@
 //! - `Worker`: a thread that takes what has come together, and hands it to a `Destination` part by part, with the
 //!   retries of a `RetryPolicy`. It ends when the queue is closed, and what is left is delivered or given up.
 //! - [`Backoff`]: pauses that grow, with jitter; `Retry-After` takes their place ([`Retry`]).
-//! - [`HttpPost`] and [`SyslogConnection`]: the protocols, over connections that are kept; [`otlp`]: what
-//!   messages of OTLP share.
+//! - [`HttpPost`]: messages over HTTP, by a connection that is kept; [`otlp`]: what messages of OTLP share.
 //!
 //! A new destination of lines or spans is an `impl Destination`. A sink of the audit needs no queue, because the
 //! journal is one: it is a variant of `shipping/sink.rs` that posts messages.
@@ -16,12 +15,10 @@ mod retry;
 mod worker;
 mod http_post;
 pub mod otlp;
-mod syslog;
 
 pub use http_post::{HttpPost, PostError};
 pub(crate) use queue::{Batch, Queue};
 pub(crate) use retry::RetryPolicy;
 pub use retry::{Backoff, Retry, random_jitter};
-pub use syslog::SyslogConnection;
 pub use worker::in_full;
 pub(crate) use worker::{Destination, Failure, Worker};

@@ -1,8 +1,7 @@
 //! Access log: one line of JSON for each request, with the names of the Elastic Common Schema.
 //!
 //! - A request hands its line (`line`) to a bounded queue, and never waits; a writer thread (`super::lines`) brings the
-//!   lines to a file, the standard output or a syslog server (`sink`). A line that finds no room is dropped and
-//!   counted.
+//!   lines to a file or the standard output (`sink`). A line that finds no room is dropped and counted.
 //! - A file is opened again when that is asked for, as after its rotation: no line is lost or torn.
 //! - Dropping the last clone has the writer write what is there; [`AccessLog::close`] waits for it.
 
@@ -12,7 +11,6 @@ pub(super) mod query;
 mod line;
 mod sink;
 mod file;
-mod syslog;
 
 use std::io;
 use std::sync::Arc;
@@ -25,7 +23,7 @@ use sink::Sink;
 
 pub(super) use line::write_line;
 pub use query::redact_credentials;
-pub use settings::{FACILITIES, LoggedRequests, Settings, SinkSettings, SyslogServer, SyslogSettings};
+pub use settings::{LoggedRequests, Settings, SinkSettings};
 
 /// Bytes of lines that wait: a second of 20,000 requests, and far more than one write takes.
 const MAX_WAITING: usize = 16 << 20;
@@ -60,7 +58,7 @@ impl AccessLog {
     }
 
     fn open_after(earlier: Vec<Arc<LineQueue>>, settings: &Settings, metrics: &LineMetrics) -> io::Result<Self> {
-        let sink = Sink::open(&settings.sink, &settings.gateway)?;
+        let sink = Sink::open(&settings.sink)?;
         let queue = LineQueue::new(MAX_WAITING, COLLECT);
         lines::start("access-log", "access log", &queue, sink, metrics)?;
         let handle = Handle { queue, earlier, metrics: metrics.clone() };
@@ -129,5 +127,26 @@ impl Handle {
 impl Drop for Handle {
     fn drop(&mut self) {
         self.queue.close();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Metrics;
+
+    #[test]
+    fn closed_log_has_written_its_lines_and_takes_none() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("access.log");
+        let sink = SinkSettings::File(path.clone());
+        let settings = Settings { sink, requests: LoggedRequests::All, gateway: "gw".into() };
+        let metrics = Metrics::new().access_log;
+        let log = AccessLog::open(&settings, &metrics).unwrap();
+        (0..5).for_each(|_| log.push(b"{}\n"));
+        log.close();
+        log.push(b"{}\n");
+        assert_eq!((metrics.written.get(), metrics.dropped.get()), (5, 1));
+        assert_eq!(std::fs::read(path).unwrap(), b"{}\n".repeat(5));
     }
 }

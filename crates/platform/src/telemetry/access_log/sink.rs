@@ -5,7 +5,6 @@ use std::io;
 
 use super::file::LogFile;
 use super::settings::SinkSettings;
-use super::syslog::Syslog;
 use crate::metrics::LineMetrics;
 use crate::outbound::delivery::Batch;
 use crate::telemetry::lines::{LineSink, StandardStream};
@@ -14,20 +13,18 @@ use crate::telemetry::lines::{LineSink, StandardStream};
 pub(super) enum Sink {
     File(LogFile),
     Stdout(StandardStream),
-    Syslog(Box<Syslog>),
 }
 
 impl Sink {
-    /// Opens a destination. A syslog server is connected to when the first line comes; a file that cannot be created
-    /// for want of space is tried again then, because a full disk keeps no gateway from starting.
+    /// Opens a destination. A file that cannot be created for want of space is tried again when the first line comes,
+    /// because a full disk keeps no gateway from starting.
     ///
     /// # Errors
     /// The file cannot be opened or created.
-    pub(super) fn open(settings: &SinkSettings, gateway: &str) -> io::Result<Self> {
+    pub(super) fn open(settings: &SinkSettings) -> io::Result<Self> {
         Ok(match settings {
             SinkSettings::File(path) => Self::File(LogFile::open(path)?),
             SinkSettings::Stdout => Self::Stdout(StandardStream::stdout()?),
-            SinkSettings::Syslog(settings) => Self::Syslog(Box::new(Syslog::new(settings, gateway))),
         })
     }
 }
@@ -37,19 +34,14 @@ impl LineSink for Sink {
         match self {
             Self::File(file) => file.write(batch, metrics),
             Self::Stdout(stdout) => stdout.write(batch, metrics).await,
-            Self::Syslog(syslog) => syslog.write(batch, metrics).await,
         }
     }
 
-    /// Opens the file again by its path, after it was renamed. A syslog server is connected to again.
+    /// Opens the file again by its path, after it was renamed.
     fn reopen(&mut self) -> io::Result<()> {
         match self {
             Self::File(file) => file.reopen(),
             Self::Stdout(stdout) => stdout.reopen(),
-            Self::Syslog(syslog) => {
-                syslog.disconnect();
-                Ok(())
-            }
         }
     }
 }
@@ -59,7 +51,6 @@ impl fmt::Display for Sink {
         match self {
             Self::File(file) => file.fmt(f),
             Self::Stdout(stdout) => stdout.fmt(f),
-            Self::Syslog(syslog) => syslog.fmt(f),
         }
     }
 }

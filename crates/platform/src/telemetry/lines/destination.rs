@@ -126,3 +126,39 @@ pub(crate) fn note_written(batch: &mut Batch<u8>, bytes: usize, metrics: &LineMe
     metrics.written.inc_by(count_lines(&batch.rest()[..bytes]));
     batch.advance(bytes);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::metrics::Metrics;
+
+    /// Destination that takes nothing.
+    struct Away;
+
+    impl LineSink for Away {
+        async fn write(&mut self, _: &mut Batch<u8>, _: &LineMetrics) -> io::Result<()> {
+            Err(io::ErrorKind::NotConnected.into())
+        }
+
+        fn reopen(&mut self) -> io::Result<()> {
+            Ok(())
+        }
+    }
+
+    impl fmt::Display for Away {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("nowhere")
+        }
+    }
+
+    #[test]
+    fn lines_that_a_destination_never_takes_are_counted_when_the_log_is_closed() {
+        let queue = LineQueue::new(1 << 10, Duration::ZERO);
+        let metrics = Metrics::new().access_log;
+        start("away", "log", &queue, Away, &metrics).unwrap();
+        assert!((0..5).all(|_| queue.push_all(b"{}\n")), "they wait");
+        queue.close();
+        assert_eq!(queue.wait_for_end(Duration::from_secs(60)), None, "the destination is not waited for");
+        assert_eq!((metrics.written.get(), metrics.dropped.get()), (0, 5));
+    }
+}
