@@ -9,7 +9,6 @@
 mod lines;
 mod log_queue;
 mod fatal_signals;
-pub mod syslog_message;
 mod observer;
 mod request_facts;
 pub mod access_log;

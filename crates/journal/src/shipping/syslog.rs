@@ -5,6 +5,8 @@
 //! - Syslog acknowledges nothing. A batch has a connection of its own, which the gateway ends after the last message;
 //!   that the server ends it, too, and in order, tells that it has read all. Otherwise the batch is delivered again.
 
+mod message;
+
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,8 +21,9 @@ use super::sink_error::SinkError;
 use crate::audit::JournalCheckpoint;
 use domain::clock::Micros;
 use platform::outbound::{OutboundStream, Server};
-use platform::telemetry::syslog_message::MessageWriter;
 use platform::tls::{self, ClientTls};
+
+use message::MessageWriter;
 
 /// Bytes of messages that are written at once.
 const CHUNK: usize = 64 << 10;

@@ -12,7 +12,7 @@ const UTF8_MARK: &[u8] = b"\xef\xbb\xbf";
 /// Writer of messages of one kind. The same text and time give the same message, as it names no process and has no
 /// number.
 #[derive(Debug)]
-pub struct MessageWriter {
+pub(super) struct MessageWriter {
     /// `<PRI>1 `.
     priority: String,
     /// ` HOSTNAME APP-NAME PROCID MSGID [origin …]`.
@@ -21,7 +21,7 @@ pub struct MessageWriter {
 
 impl MessageWriter {
     /// Messages of a gateway.
-    pub fn new(facility: u8, gateway: &str, message_id: &str) -> Self {
+    pub(super) fn new(facility: u8, gateway: &str, message_id: &str) -> Self {
         let mut origin = format!(" {} keygate - {message_id} ", host_name(gateway)).into_bytes();
         let parameters = [("software", "keygate"), ("swVersion", env!("CARGO_PKG_VERSION"))];
         push_element(&mut origin, "origin", &parameters);
@@ -30,7 +30,7 @@ impl MessageWriter {
     }
 
     /// Appends a message in UTF-8, with its length in front. `scratch` is emptied.
-    pub fn write(&self, out: &mut Vec<u8>, scratch: &mut Vec<u8>, time: Micros, text: &[u8]) {
+    pub(super) fn write(&self, out: &mut Vec<u8>, scratch: &mut Vec<u8>, time: Micros, text: &[u8]) {
         scratch.clear();
         scratch.extend_from_slice(self.priority.as_bytes());
         scratch.extend_from_slice(time.to_string().as_bytes());
