@@ -68,7 +68,7 @@ impl Postgresql {
         let owner = owner();
         copy_template(dir.path(), owner);
         let mut server = Self { port: free_port(), certificates, child: None, dir, clock };
-        server.configure(owner, "");
+        server.configure(owner);
         server.restart();
         server
     }
@@ -88,23 +88,6 @@ impl Postgresql {
         let name = format!("database_{}", DATABASES.fetch_add(1, Ordering::Relaxed));
         self.sql(&format!("CREATE DATABASE {name}"));
         name
-    }
-
-    /// Starts a server that follows this one (streaming replication), and waits until it answers.
-    pub fn replica(&self) -> Self {
-        let (dir, owner) = (directory(), owner());
-        give(dir.path(), owner);
-        let mut replica = Self { port: free_port(), certificates: None, child: None, dir, clock: None };
-        let (socket, port) = (self.dir.path().display(), self.port);
-        let mut backup = as_owner(&programs().join("pg_basebackup"));
-        backup.args(["--checkpoint=fast", "--no-sync", "--wal-method=stream"]).arg(format!("--host={socket}"));
-        run(backup.args([format!("--port={port}"), format!("--username={USER}")]).arg("-D").arg(replica.data()));
-        replica.configure(owner, &format!("primary_conninfo = 'host={socket} port={port} user={USER}'\n"));
-        let signal = replica.data().join("standby.signal");
-        fs::write(&signal, "").unwrap();
-        give(&signal, owner);
-        replica.restart();
-        replica
     }
 
     /// Lets a role connect over TCP with its password only.
@@ -209,10 +192,10 @@ impl Postgresql {
         self.dir.path().join("data")
     }
 
-    fn configure(&self, owner: Option<(u32, u32)>, more: &str) {
+    fn configure(&self, owner: Option<(u32, u32)>) {
         let mut settings = format!(
             "port = {}\nlisten_addresses = 'localhost'\nunix_socket_directories = '{}'\nfsync = off\n\
-             full_page_writes = off\nshared_buffers = 32MB\nmax_connections = 100\n{more}",
+             full_page_writes = off\nshared_buffers = 32MB\nmax_connections = 100\n",
             self.port,
             self.dir.path().display()
         );
@@ -230,9 +213,7 @@ impl Postgresql {
         }
         let path = self.data().join("postgresql.auto.conf");
         fs::write(&path, settings).unwrap();
-        let rules = format!(
-            "local all,replication all trust\n{hosts} all all 127.0.0.1/32 trust\n{hosts} all all ::1/128 trust\n"
-        );
+        let rules = format!("local all all trust\n{hosts} all all 127.0.0.1/32 trust\n{hosts} all all ::1/128 trust\n");
         fs::write(self.data().join("pg_hba.conf"), rules).unwrap();
     }
 }

@@ -4,7 +4,6 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, bail};
@@ -148,8 +147,8 @@ async fn serve(settings: &Settings, config: &Path) -> anyhow::Result<()> {
     let listeners = listeners.with_context(|| format!("cannot listen on {}", settings.listen))?;
     let listener = listeners.into_iter().next().context("no listener was made")?;
     tracing::info!(address = %listener.local_addr()?, "serving");
-    let connectors = service.store().connectors();
-    let stop = wait_for_stop(signals, || reload_password(config, &connectors));
+    let connector = service.store().connector();
+    let stop = wait_for_stop(signals, || reload_password(config, connector.as_deref()));
     query_store::serve(listener, service, settings.drain, stop).await?;
     tracing::info!("stopped");
     Ok(())
@@ -181,7 +180,7 @@ async fn copy_to_postgresql(file: &Path, settings: &Settings) -> anyhow::Result<
             eprintln!("copied {copied} of {}", Counted(total, "row version"));
         }
     };
-    let totals = copy(file, target.primary.clone(), report).await?;
+    let totals = copy(file, target.database.clone(), report).await?;
     eprintln!(
         "copied {} to {}: {}, {}, {}, {}; the totals agree",
         file.display(),
@@ -203,7 +202,7 @@ async fn copy_to_postgresql(file: &Path, settings: &Settings) -> anyhow::Result<
 }
 
 /// Takes the password of PostgreSQL from the settings file, for new connections.
-fn reload_password(config: &Path, connectors: &[Arc<Connector>]) {
+fn reload_password(config: &Path, connector: Option<&Connector>) {
     let settings = match Settings::load(config) {
         Ok(settings) => settings,
         Err(problems) => {
@@ -211,12 +210,10 @@ fn reload_password(config: &Path, connectors: &[Arc<Connector>]) {
             return;
         }
     };
-    let mut is_replaced = false;
-    if let StoreSettings::Postgresql(store) = &settings.store {
-        for (connector, database) in connectors.iter().zip(std::iter::once(&store.primary).chain(&store.replicas)) {
-            is_replaced |= connector.replace_password(database);
-        }
-    }
+    let is_replaced = match (connector, &settings.store) {
+        (Some(connector), StoreSettings::Postgresql(store)) => connector.replace_password(&store.database),
+        _ => false,
+    };
     if is_replaced {
         tracing::info!("reloaded the password of PostgreSQL; other changed settings need a restart");
     } else {

@@ -79,11 +79,9 @@ fn open_store(settings: &Settings) -> Result<Store, OpenError> {
             Ok(Store::Sqlite(opened?.with_history_limit(settings.history)))
         }
         StoreSettings::Postgresql(postgresql) => {
-            for database in std::iter::once(&postgresql.primary).chain(&postgresql.replicas) {
-                if !database.is_encrypted() && !database.is_local() {
-                    tracing::warn!(%database,
-                        "connections to PostgreSQL are not encrypted; set `tls` or sslmode=require");
-                }
+            let database = &postgresql.database;
+            if !database.is_encrypted() && !database.is_local() {
+                tracing::warn!(%database, "connections to PostgreSQL are not encrypted; set `tls` or sslmode=require");
             }
             Ok(Store::Postgresql(PostgresqlStore::open(postgresql)?.with_history_limit(settings.history)))
         }

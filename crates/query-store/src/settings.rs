@@ -23,9 +23,12 @@ const CURSOR_LIFETIME: Duration = Duration::from_secs(24 * 60 * 60);
 const MAX_CURSOR_LIFETIME: Duration = Duration::from_secs(366 * 24 * 60 * 60);
 /// Default maximum of a request body: the largest query fits, even when every character of it is escaped.
 const MAX_BODY: u64 = 1 << 20;
-/// Default maximum of connections to each database. PostgreSQL has 100 for all of its clients by default, and a few are
+/// Default maximum of connections to the database. PostgreSQL has 100 for all of its clients by default, and a few are
 /// enough: an operation uses one for a millisecond or so.
 const CONNECTIONS: usize = 10;
+/// Advice for a file with `replicas`, from which the service of 0.2.0 read pages.
+const NO_REPLICAS: &str = "is no setting any more, as all pages come from the database of `url`; remove it, and name \
+     the hosts of a failover in `url`: postgresql://user@a,b/queries?target_session_attrs=read-write";
 /// Default deadline of an operation: many times what one takes, and less than a gateway waits for a response.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// Default drain time: half of the time that most orchestrators wait before they kill a process.
@@ -67,7 +70,7 @@ impl fmt::Display for StoreSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Sqlite { path } => write!(f, "{}", path.display()),
-            Self::Postgresql(settings) => write!(f, "{}", settings.primary),
+            Self::Postgresql(settings) => write!(f, "{}", settings.database),
         }
     }
 }
@@ -157,16 +160,12 @@ fn store(section: &mut Section<'_>) -> Result<StoreSettings, Reported> {
 }
 
 fn postgresql(section: &mut Section<'_>) -> Result<PostgresqlSettings, Reported> {
-    let primary = postgresql::read_database(section);
+    let database = postgresql::read_database(section);
     let connections = section.value_or("connections", CONNECTIONS, |value| value.integer(1..=1000));
     let deadline = section
         .value_or("deadline", DEADLINE, |value| value.duration(Duration::from_millis(100)..=Duration::from_secs(60)));
-    let replicas = section.optional("replicas", |value| match &primary {
-        Ok(primary) => value.list(|url| postgresql::read_url(url, primary)),
-        // Their password and files are those of the primary, whose errors were reported.
-        Err(_) => Ok(Vec::new()),
-    });
-    Ok(PostgresqlSettings { primary: primary?, replicas: replicas?.unwrap_or_default(), connections, deadline })
+    section.removed("replicas", NO_REPLICAS);
+    Ok(PostgresqlSettings { database: database?, connections, deadline })
 }
 
 fn cursor(section: &mut Section<'_>) -> CursorSettings {

@@ -93,13 +93,13 @@ fn interrupted_copy_leaves_nothing_and_can_be_repeated() {
             stop.notify_one();
         };
         tokio::select! {
-            copied = copy(&file, settings.primary.clone(), report) => panic!("{copied:?}"),
+            copied = copy(&file, settings.database.clone(), report) => panic!("{copied:?}"),
             () = stop.notified() => {}
         }
         assert_eq!(reached.get(), 1000);
         let empty = StoreStats { current: 0, ended: 0, snapshots: 0 };
         assert_eq!(target.service.store().stats().await.unwrap(), empty);
-        copy(&file, settings.primary.clone(), |_| ()).await.unwrap();
+        copy(&file, settings.database.clone(), |_| ()).await.unwrap();
         assert_eq!(target.service.store().stats().await.unwrap(), from);
     });
 }
@@ -108,7 +108,7 @@ fn interrupted_copy_leaves_nothing_and_can_be_repeated() {
 fn file_that_is_no_store_is_not_copied() {
     runtime().block_on(async {
         let home = Engine::Sqlite.home();
-        let to = postgresql_settings("postgresql://a@127.0.0.1:1/b").primary;
+        let to = postgresql_settings("postgresql://a@127.0.0.1:1/b").database;
         let missing = copy(&home.path("missing.db"), to.clone(), |_| ()).await.unwrap_err();
         assert_eq!(missing.to_string(), "cannot read the source");
         assert!(!home.path("missing.db").exists());

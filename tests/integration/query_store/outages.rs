@@ -91,7 +91,7 @@ fn operation_that_waits_too_long_fails_and_leaves_nothing_behind() {
         let patient = Store::Postgresql(PostgresqlStore::open(&settings).unwrap());
         patient.prepare().await.unwrap();
         wait_until_ready(&fixture).await;
-        let blocker = Connector::open(settings.primary).unwrap().connect("blocker").await.unwrap();
+        let blocker = Connector::open(settings.database).unwrap().connect("blocker").await.unwrap();
         blocker.batch_execute("BEGIN; LOCK TABLE query_store.orgs IN ACCESS EXCLUSIVE MODE").await.unwrap();
         for method in [Method::GET, Method::POST] {
             let answer = fixture.write(method, "/api/queries", BODY).await;
@@ -186,11 +186,10 @@ fn parse(store: &str, keys: &str) -> Result<Settings, String> {
 fn settings_of_a_database_are_checked_and_never_shown() {
     const KEY: &str = "{id: 1, secret: 0123456789abcdef0123456789abcdef}";
     let url = "postgresql://store@db.example:5433/queries";
-    let settings =
-        parse(&format!("{{postgresql: {{url: '{url}', password: hunter2, replicas: ['{url}']}}}}"), KEY).unwrap();
-    let StoreSettings::Postgresql(database) = &settings.store else { panic!("{settings:?}") };
-    assert!(database.primary.has_password() && database.replicas[0].has_password());
-    assert_eq!((database.connections, database.deadline), (10, Duration::from_secs(5)));
+    let settings = parse(&format!("{{postgresql: {{url: '{url}', password: hunter2}}}}"), KEY).unwrap();
+    let StoreSettings::Postgresql(store) = &settings.store else { panic!("{settings:?}") };
+    assert!(store.database.has_password());
+    assert_eq!((store.connections, store.deadline), (10, Duration::from_secs(5)));
     assert_eq!(settings.store.to_string(), "db.example:5433/queries");
     assert!(!format!("{settings:?}").contains("hunter2"));
 
@@ -201,7 +200,11 @@ fn settings_of_a_database_are_checked_and_never_shown() {
         ("{postgresql: {url: 'mysql://hunter2'}}".to_owned(), KEY, "begins with something else"),
         (format!("{{postgresql: {{url: '{url}', deadline: 1ms}}}}"), KEY, "store.postgresql.deadline"),
         (format!("{{postgresql: {{url: '{url}', connections: 0}}}}"), KEY, "store.postgresql.connections"),
-        (format!("{{postgresql: {{url: '{url}', replicas: ['x']}}}}"), KEY, "store.postgresql.replicas[0]"),
+        (
+            format!("{{postgresql: {{url: '{url}', replicas: ['{url}']}}}}"),
+            KEY,
+            "store.postgresql.replicas: is no setting any more, as all pages come from the database of `url`",
+        ),
         ("{postgresql: {url: 'postgresql://a:hunter2@b/c', password: hunter2}}".to_owned(), KEY, "is given twice"),
     ] {
         let error = parse(&store, keys).unwrap_err();

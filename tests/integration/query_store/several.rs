@@ -64,7 +64,7 @@ fn snapshot_is_registered_before_a_write_can_end_what_it_sees() {
         }
         // The same registration, not committed: that of the page waits for it, with the version in hand.
         let settings = postgresql_settings(&server.url_of(database));
-        let blocker = Connector::open(settings.primary).unwrap().connect("blocker").await.unwrap();
+        let blocker = Connector::open(settings.database).unwrap().connect("blocker").await.unwrap();
         let register = "BEGIN; INSERT INTO query_store.snapshots SELECT number, version, 0 FROM query_store.orgs";
         blocker.batch_execute(register).await.unwrap();
         let deleted = Cell::new(false);

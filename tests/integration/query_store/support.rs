@@ -93,8 +93,7 @@ pub fn runtime() -> tokio::runtime::Runtime {
 /// Settings of a store in a database. Its deadline is far longer than any operation takes, also on a slow machine.
 pub fn postgresql_settings(url: &str) -> PostgresqlSettings {
     PostgresqlSettings {
-        primary: platform::postgresql::Settings::parse(url, None).unwrap(),
-        replicas: Vec::new(),
+        database: platform::postgresql::Settings::parse(url, None).unwrap(),
         connections: 10,
         deadline: Duration::from_secs(60),
     }

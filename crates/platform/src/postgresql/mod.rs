@@ -23,5 +23,5 @@ pub use connector::Connector;
 pub use error::Error;
 pub use migrations::{Migration, Schema, migrate};
 pub use pool::{Pool, PoolOptions, build_pool};
-pub use section::{read_database, read_url};
+pub use section::read_database;
 pub use settings::{InvalidUrl, Settings};

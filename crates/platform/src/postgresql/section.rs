@@ -19,18 +19,6 @@ pub fn read_database(section: &mut Section<'_>) -> Result<Settings, Reported> {
     read_settings(section, "url", &url, password?.as_ref(), tls?)
 }
 
-/// Reads a further URL of the same database, with the password and the TLS files of the first one.
-///
-/// # Errors
-/// [`Reported`].
-pub fn read_url(value: &Value<'_>, like: &Settings) -> Result<Settings, Reported> {
-    let url = value.secret()?;
-    let tls = like.is_encrypted().then(|| like.tls().clone());
-    let mut settings = Settings::parse(url.expose(), tls).map_err(|error| value.report(error))?;
-    settings.set_default_password(like);
-    Ok(settings)
-}
-
 fn read_settings(
     section: &Section<'_>,
     name: &str,

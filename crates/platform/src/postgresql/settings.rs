@@ -86,13 +86,6 @@ impl Settings {
         self.config.get_password().is_some()
     }
 
-    /// Takes over the password of other settings when these have none.
-    pub(super) fn set_default_password(&mut self, other: &Self) {
-        if let (false, Some(password)) = (self.has_password(), other.config.get_password()) {
-            self.config.password(password);
-        }
-    }
-
     /// True when connections are encrypted.
     pub fn is_encrypted(&self) -> bool {
         self.config.get_ssl_mode() == SslMode::Require

@@ -266,12 +266,12 @@ impl Store {
         }
     }
 
-    /// The parts that make connections to PostgreSQL: to the primary, then to each replica. Their passwords can be
-    /// replaced while the store is used.
-    pub fn connectors(&self) -> Vec<Arc<Connector>> {
+    /// The part that makes connections to PostgreSQL; none of a file. Its password can be replaced while the store is
+    /// used.
+    pub fn connector(&self) -> Option<Arc<Connector>> {
         match self {
-            Self::Sqlite(_) => Vec::new(),
-            Self::Postgresql(store) => store.connectors(),
+            Self::Sqlite(_) => None,
+            Self::Postgresql(store) => Some(store.connector()),
         }
     }
 

@@ -23,7 +23,6 @@ use platform::postgresql::{self, Connector, Migration, Schema};
 
 mod error;
 mod database;
-mod replicas;
 pub(super) mod rows;
 mod pages;
 pub(super) mod garbage;
@@ -33,7 +32,6 @@ pub use copy_target::{CopyTarget, CopyTargetError, CopyTransaction};
 pub use error::PostgresqlError;
 
 use database::Database;
-use replicas::Replicas;
 
 /// The tables. The lock's number is arbitrary, and the same in every release.
 const SCHEMA: Schema =
@@ -46,11 +44,9 @@ pub(super) const CLOCK_TOLERANCE: Duration = Duration::from_secs(5 * 60);
 /// Settings of a store in PostgreSQL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PostgresqlSettings {
-    /// The database that takes the writes.
-    pub primary: postgresql::Settings,
-    /// Copies of it, which serve pages of snapshots that they have reached.
-    pub replicas: Vec<postgresql::Settings>,
-    /// Maximum number of connections to each of them.
+    /// The database.
+    pub database: postgresql::Settings,
+    /// Maximum number of connections to it.
     pub connections: usize,
     /// Time after which an operation fails.
     pub deadline: Duration,
@@ -59,8 +55,7 @@ pub struct PostgresqlSettings {
 /// A store in a PostgreSQL database.
 #[derive(Debug)]
 pub struct PostgresqlStore {
-    primary: Database,
-    replicas: Replicas,
+    database: Database,
     /// Set once the tables have the version of this program.
     migrated: OnceCell<()>,
     /// Bound of each organization's history.
@@ -73,10 +68,9 @@ impl PostgresqlStore {
     /// # Errors
     /// If TLS files cannot be used.
     pub fn open(settings: &PostgresqlSettings) -> Result<Self, PostgresqlError> {
-        let PostgresqlSettings { primary, replicas, connections, deadline } = settings;
+        let PostgresqlSettings { database, connections, deadline } = settings;
         Ok(Self {
-            primary: Database::open(primary.clone(), *connections, *deadline)?,
-            replicas: Replicas::open(replicas, *connections, *deadline)?,
+            database: Database::open(database.clone(), *connections, *deadline)?,
             migrated: OnceCell::new(),
             history: HistoryLimit::default(),
         })
@@ -90,23 +84,22 @@ impl PostgresqlStore {
 
     /// Creates or migrates the tables, without a deadline: a migration may take long.
     pub(super) async fn prepare(&self) -> Result<(), PostgresqlError> {
-        self.migrated.get_or_try_init(|| self.primary.migrate(&SCHEMA)).await.copied()
+        self.migrated.get_or_try_init(|| self.database.migrate(&SCHEMA)).await.copied()
     }
 
     /// Reloads the TLS files where they have changed.
     pub(super) fn reload_tls(&self) {
-        self.primary.reload_tls();
-        self.replicas.reload_tls();
+        self.database.reload_tls();
     }
 
-    /// The parts that make connections: to the primary, then to each replica.
-    pub(super) fn connectors(&self) -> Vec<Arc<Connector>> {
-        std::iter::once(self.primary.connector()).chain(self.replicas.connectors()).collect()
+    /// The part that makes connections.
+    pub(super) fn connector(&self) -> Arc<Connector> {
+        self.database.connector()
     }
 
     /// Hosts and database, for messages.
     pub(super) fn server(&self) -> String {
-        self.primary.server()
+        self.database.server()
     }
 
     pub(super) async fn page(
@@ -116,24 +109,18 @@ impl PostgresqlStore {
         limit: usize,
         expiry: SnapshotExpiry,
     ) -> Result<Option<Page>, StoreError> {
-        // A first page shows the newest content, which only the primary has for certain.
-        if let Some(bookmark) = after
-            && let Some(page) = self.replicas.page(org, bookmark, limit, expiry).await
-        {
-            return Ok(Some(page));
-        }
         self.run(async |client| pages::page(client, org, after, limit, expiry, self.history).await).await
     }
 
-    /// Runs an operation on the primary, once the tables are there.
+    /// Runs an operation, once the tables are there.
     pub(super) async fn run<T>(
         &self,
         work: impl AsyncFnOnce(&mut deadpool_postgres::Client) -> Result<T, PostgresqlError>,
     ) -> Result<T, StoreError> {
         if !self.migrated.initialized() {
-            let prepared = tokio::time::timeout(self.primary.deadline(), self.prepare()).await;
-            prepared.map_err(|_| self.primary.timed_out())??;
+            let prepared = tokio::time::timeout(self.database.deadline(), self.prepare()).await;
+            prepared.map_err(|_| self.database.timed_out())??;
         }
-        Ok(self.primary.run(work).await?)
+        Ok(self.database.run(work).await?)
     }
 }

@@ -45,7 +45,7 @@ macro_rules! page_sql {
 }
 
 /// Content of a page, as one state of the database has it.
-pub(super) struct ReadPage {
+struct ReadPage {
     /// Version of the organization in that state.
     version: Version,
     /// Registration of the snapshot in that state.
@@ -56,7 +56,7 @@ pub(super) struct ReadPage {
 
 /// Judgement of a page that was read.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Judgement {
+enum Judgement {
     /// The page can be returned; its snapshot, if another page follows, lives long enough.
     Complete(Page),
     /// The page is right, but its snapshot must be registered, or for longer.
@@ -110,7 +110,7 @@ async fn register_first(
 }
 
 /// Reads the rows of a page with the registration of their snapshot. `None` when the organization has never written.
-pub(super) async fn read(
+async fn read(
     client: &Client,
     org: OrgId,
     after: Option<Bookmark>,
@@ -173,13 +173,8 @@ async fn register_snapshot(
 }
 
 impl ReadPage {
-    /// True when the state that was read contains everything that the snapshot sees.
-    pub(super) fn has_reached(&self, snapshot: Version) -> bool {
-        self.version >= snapshot
-    }
-
     /// Makes a page of the rows, and judges the registration of its snapshot.
-    pub(super) fn judge(mut self, after: Option<Bookmark>, limit: usize, expiry: SnapshotExpiry) -> Judgement {
+    fn judge(mut self, after: Option<Bookmark>, limit: usize, expiry: SnapshotExpiry) -> Judgement {
         if after.is_some() && self.registered_until.is_none() {
             return Judgement::Gone;
         }
@@ -249,6 +244,5 @@ mod tests {
         let judged = read(4, Some(200)).judge(bookmark(5), 3, EXPIRY);
         let Judgement::Complete(page) = judged else { panic!("{judged:?}") };
         assert_eq!(page.next.unwrap().snapshot, Version(5));
-        assert!(read(0, None).has_reached(Version(9)) && !read(0, None).has_reached(Version(10)));
     }
 }
