@@ -1,5 +1,5 @@
 //! query-store: its store by contract and against a model, with both engines; its HTTP interface, its files, and the
-//! running service; several of them over one PostgreSQL, outages, copies, and the cost of a page.
+//! running service; several of them over one PostgreSQL, outages, and the cost of a page.
 
 mod support;
 
@@ -13,6 +13,5 @@ mod files;
 mod outages;
 mod several;
 mod several_killed;
-mod copy;
 mod sizes;
 mod history;

@@ -4,10 +4,9 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
-use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, bail};
-use clap::{CommandFactory as _, Parser, Subcommand, ValueEnum};
+use anyhow::Context as _;
+use clap::{CommandFactory as _, Parser, Subcommand};
 use domain::clock;
 use domain::counted::Counted;
 use domain::identity::{OrgId, UserId};
@@ -16,14 +15,11 @@ use platform::cli_docs::DocsCommand;
 use platform::postgresql::Connector;
 use platform::telemetry;
 use query_store::service::Caller;
-use query_store::store::copy::{CopyProgress, copy};
 use query_store::{self, QueryService, Settings, StoreSettings};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Exit code for invalid settings (`EX_USAGE` of sysexits).
 const INVALID_SETTINGS: u8 = 64;
-/// Time between two lines of progress.
-const PROGRESS: Duration = Duration::from_secs(2);
 
 /// Stores queries and lists them in pages. Trusts the identity headers of requests: only the gateway may reach it.
 #[derive(Parser)]
@@ -61,35 +57,6 @@ enum ServiceCommand {
         #[arg(long, default_value_t = 250, value_parser = clap::value_parser!(u32).range(1..))]
         count: u32,
     },
-    /// Copies a SQLite file into the empty PostgreSQL database of the settings: queries, history and live snapshots.
-    ///
-    /// Stop the service of the file first: it cannot write during the copy, and what it writes later is not copied. An
-    /// interrupted copy leaves the database empty; run it again.
-    Copy {
-        /// Kind of the source.
-        #[arg(long)]
-        from: CopyFrom,
-        /// File of the source.
-        #[arg(long, value_name = "PATH")]
-        file: PathBuf,
-        /// Kind of the target; the settings name it.
-        #[arg(long)]
-        to: CopyTo,
-    },
-}
-
-/// Sources of a copy.
-#[derive(Clone, Copy, ValueEnum)]
-enum CopyFrom {
-    /// A file of the SQLite engine.
-    Sqlite,
-}
-
-/// Targets of a copy.
-#[derive(Clone, Copy, ValueEnum)]
-enum CopyTo {
-    /// The database of `store.postgresql`.
-    Postgresql,
 }
 
 #[allow(clippy::print_stderr, reason = "errors of the command line go to standard error, not to the log")]
@@ -133,9 +100,6 @@ fn run(command: ServiceCommand, settings: &Settings, config: &Path) -> anyhow::R
             eprintln!("stored {} of {org} in {}", Counted(count, "query"), settings.store);
             Ok(())
         }
-        ServiceCommand::Copy { from: CopyFrom::Sqlite, file, to: CopyTo::Postgresql } => {
-            runtime.block_on(copy_to_postgresql(&file, settings))
-        }
     }
 }
 
@@ -166,39 +130,6 @@ async fn prepare(service: &QueryService) -> anyhow::Result<()> {
         }
         Ok(()) => Ok(()),
     }
-}
-
-#[allow(clippy::print_stderr, reason = "what a command has done goes to standard error, as keygate's do")]
-async fn copy_to_postgresql(file: &Path, settings: &Settings) -> anyhow::Result<()> {
-    let StoreSettings::Postgresql(target) = &settings.store else {
-        bail!("the settings have no `store.postgresql` to copy to");
-    };
-    let mut next = Instant::now();
-    let report = |CopyProgress { copied, total }| {
-        if copied == total || Instant::now() >= next {
-            next = Instant::now() + PROGRESS;
-            eprintln!("copied {copied} of {}", Counted(total, "row version"));
-        }
-    };
-    let totals = copy(file, target.database.clone(), report).await?;
-    eprintln!(
-        "copied {} to {}: {}, {}, {}, {}; the totals agree",
-        file.display(),
-        settings.store,
-        Counted(totals.orgs, "organization"),
-        Counted(totals.current, "query"),
-        Counted(totals.ended, "ended row version"),
-        Counted(totals.snapshots, "snapshot")
-    );
-    let key = file.with_extension("cursor-key");
-    if key.exists() && !settings.cursor.keys.iter().any(|(id, _)| *id == 0) {
-        eprintln!(
-            "cursors in use were sealed with the key of the file: until they have expired, add it to `cursor.keys` \
-                   as the last one: {{ id: 0, secret: {{ file: {} }} }}",
-            key.display()
-        );
-    }
-    Ok(())
 }
 
 /// Takes the password of PostgreSQL from the settings file, for new connections.

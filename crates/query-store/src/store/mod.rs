@@ -42,10 +42,8 @@ use platform::postgresql::Connector;
 
 mod error;
 pub mod history;
-pub mod records;
 pub mod sqlite;
 pub mod postgresql;
-pub mod copy;
 
 pub use error::StoreError;
 pub use history::{DEFAULT_MAX_HISTORY, HistoryLimit};

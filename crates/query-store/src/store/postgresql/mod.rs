@@ -26,9 +26,7 @@ mod database;
 pub(super) mod rows;
 mod pages;
 pub(super) mod garbage;
-mod copy_target;
 
-pub use copy_target::{CopyTarget, CopyTargetError, CopyTransaction};
 pub use error::PostgresqlError;
 
 use database::Database;

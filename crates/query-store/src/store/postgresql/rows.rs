@@ -10,9 +10,6 @@ use crate::store::{HistoryLimit, Version, bound, stored_time};
 use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
 
-/// `version_ended` of a current row version, as the schema has it.
-pub(super) const CURRENT: i64 = i64::MAX;
-
 /// Columns of [`QueryRow::read`], in its order, of a table named `q`.
 macro_rules! columns {
     () => {

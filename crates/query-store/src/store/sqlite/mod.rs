@@ -23,9 +23,6 @@ mod database_thread;
 mod reader_threads;
 pub(super) mod rows;
 pub(super) mod garbage;
-mod copy_source;
-
-pub use copy_source::{CopySource, CopySourceError};
 
 use database_thread::DatabaseThread;
 use reader_threads::ReaderThreads;
