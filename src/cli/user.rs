@@ -1,5 +1,7 @@
 //! `keygate user`: manages the users of an organization.
 
+use std::collections::BTreeSet;
+
 use clap::Subcommand;
 use serde::Serialize;
 use serde_json::json;
@@ -13,7 +15,7 @@ use super::output::{joined, or_dash, seconds, texts, word};
 use super::show::{self, Fields, Format, Shown, responsible, time};
 use super::table::Column;
 use super::{CliError, RemoteCommand, output};
-use ::control::management::{User, UserKind};
+use ::control::management::{ADMIN, User, UserKind};
 use domain::identity::Permission;
 use domain::names;
 
@@ -123,6 +125,7 @@ impl RemoteCommand<Command> {
         match self.command {
             Command::List { org, email } => print_list(installation, org, email.as_deref(), self.format),
             Command::Permit { org: InOrg { org }, user, change } => {
+                note_unneeded(installation, &[&*change.add, &*change.set].concat());
                 let (user, taken) =
                     control::with_server(installation, async |server| permit(server, org, user, change).await)?;
                 let mut fields = user.fields();
@@ -131,8 +134,31 @@ impl RemoteCommand<Command> {
                 }
                 Ok(show::record_with(&user, ("taken_away", taken), &fields, self.format)?)
             }
+            Command::Create { ref permissions, .. } => {
+                note_unneeded(installation, &permissions.permissions);
+                show::perform::<User>(installation, &call(self.command), self.format)
+            }
             command => show::perform::<User>(installation, &call(command), self.format),
         }
+    }
+}
+
+/// Notes permissions that no route of this machine's gateway needs: most are misspelled. The upstream may need them by
+/// itself, so they are no errors; and a file that cannot be read, as that of a gateway elsewhere, gives no note.
+fn note_unneeded(installation: &Installation, permissions: &[Permission]) {
+    if installation.remote().is_some() || permissions.is_empty() {
+        return;
+    }
+    let Ok(config) = installation.config() else { return };
+    let needed: BTreeSet<&str> =
+        config.routes.iter().filter_map(|route| route.permission.as_ref()).map(Permission::as_str).collect();
+    if needed.is_empty() {
+        return;
+    }
+    let list = needed.iter().copied().collect::<Vec<_>>().join(", ");
+    let is_unneeded = |permission: &&Permission| !needed.contains(permission.as_str()) && permission.as_str() != ADMIN;
+    for permission in permissions.iter().filter(is_unneeded) {
+        output::note(format_args!("no route needs the permission {permission}; routes need {list}"));
     }
 }
 

@@ -56,3 +56,20 @@ fn permissions_that_are_not_named_stay_and_what_is_taken_away_is_shown() {
     }
     assert_eq!(installation.permissions(), json!(["b"]));
 }
+
+#[test]
+fn permission_that_no_route_needs_is_noted() {
+    let installation = Installation::with_permissions();
+    let add = |permission: &str| installation.ok(&format!("{PERMIT} --add {permission}")).err;
+    assert!(!add("reports:raed").contains("no route"), "without routes there is nothing to compare with");
+    let routes = "routes: [{ name: a, path: /a, permission: 'reports:read' }, { name: b, path: /b }]\n";
+    let text = std::fs::read_to_string(&installation.config).unwrap();
+    std::fs::write(&installation.config, format!("{text}{routes}")).unwrap();
+    let note = "no route needs the permission reports:raed; routes need reports:read\n";
+    assert!(add("reports:raed").contains(note), "{}", add("reports:raed"));
+    let created = installation.ok("user create --org acme eve@example.com --permission reports:raed --permission b");
+    assert!(created.err.contains(note) && created.err.contains("permission b;"), "{created:?}");
+    for needed in ["reports:read", "org:admin"] {
+        assert!(!add(needed).contains("no route"), "{needed}");
+    }
+}
