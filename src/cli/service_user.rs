@@ -101,7 +101,7 @@ impl ServiceUser {
         };
         let shown = existing.display();
         if !metadata.is_dir() {
-            return Err(format!("{shown}: is no directory"));
+            return Err(format!("{}: cannot be made, because {shown} is no directory", directory.display()));
         }
         let allowed = if self.is_this_process {
             rustix::fs::access(existing, Access::WRITE_OK | Access::EXEC_OK).is_ok()
@@ -111,11 +111,18 @@ impl ServiceUser {
         if allowed {
             return Ok(());
         }
+        let owner = metadata.uid();
+        let Self { uid, gid, .. } = self;
+        if existing != directory {
+            let missing = directory.display();
+            return Err(format!(
+                "{missing}: cannot be made: {shown} belongs to the user {owner}, and the user {uid} cannot write there; \
+                 run: install -d -m 700 -o {uid} -g {gid} {missing}"
+            ));
+        }
         Err(format!(
-            "{shown}: belongs to the user {}, and the user {} cannot write there; run this as the user that the \
-             gateway runs as, or correct the owner",
-            metadata.uid(),
-            self.uid
+            "{shown}: belongs to the user {owner}, and the user {uid} cannot write there; run this as the user that \
+             the gateway runs as, or correct the owner"
         ))
     }
 

@@ -71,7 +71,7 @@ fn foreign_file_is_refused_as_a_state_file() {
     let path = dir.path().join("state.db");
     std::fs::write(&path, "certainly not a database ".repeat(1000)).unwrap();
     assert!(matches!(Embedded::open(&settings(&path)), Err(OpenError::Sqlite { .. })));
-    assert!(matches!(Embedded::open(&settings(path.join("below"))), Err(OpenError::Io { .. })));
+    assert!(matches!(Embedded::open(&settings(path.join("below"))), Err(OpenError::Directory { .. })));
 }
 
 #[test]

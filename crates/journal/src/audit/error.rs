@@ -21,6 +21,15 @@ pub enum OpenError {
         #[source]
         source: std::io::Error,
     },
+    /// The directory does not exist, and cannot be made.
+    #[error("{path}: the directory cannot be made; make it, and give it to the user that the gateway runs as")]
+    Directory {
+        /// The journal's directory.
+        path: PathBuf,
+        /// Cause.
+        #[source]
+        source: std::io::Error,
+    },
     /// Another process writes this journal.
     #[error("{path}: locked by another process that writes this journal")]
     InUse {

@@ -17,6 +17,15 @@ pub enum OpenError {
         #[source]
         source: std::io::Error,
     },
+    /// The directory does not exist, and cannot be made.
+    #[error("{path}: the directory cannot be made; make it, and give it to the user that the gateway runs as")]
+    Directory {
+        /// The state's directory.
+        path: PathBuf,
+        /// Cause.
+        #[source]
+        source: std::io::Error,
+    },
     /// SQLite failed.
     #[error("{path}: cannot be read as a state file")]
     Sqlite {

@@ -100,7 +100,7 @@ impl Lock {
     pub(super) fn acquire(state: &Path) -> Result<Self, OpenError> {
         let path = lock_path(state);
         let failed = |source| OpenError::Io { path: path.clone(), source };
-        create_directory(state).map_err(failed)?;
+        create_directory(state)?;
         let file = private_file().truncate(false).open(&path).map_err(failed)?;
         match file.try_lock() {
             Ok(()) => Ok(Self { path, file: Mutex::new(Some(file)) }),
@@ -155,11 +155,10 @@ fn lock_path(state: &Path) -> PathBuf {
     PathBuf::from(path)
 }
 
-fn create_directory(state: &Path) -> std::io::Result<()> {
-    match state.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        Some(parent) => DirBuilder::new().recursive(true).mode(0o700).create(parent),
-        None => Ok(()),
-    }
+fn create_directory(state: &Path) -> Result<(), OpenError> {
+    let Some(parent) = state.parent().filter(|parent| !parent.as_os_str().is_empty()) else { return Ok(()) };
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(parent);
+    made.map_err(|source| OpenError::Directory { path: parent.to_owned(), source })
 }
 
 /// Options for a file that is created when missing, readable by its owner only.

@@ -65,7 +65,7 @@ impl Journal {
     /// [`OpenError::InUse`] when another process writes the journal, [`OpenError::Io`] when the file system fails.
     pub fn open(settings: Settings, metrics: AuditMetrics) -> Result<Self, OpenError> {
         let path = settings.path.clone();
-        segment::create_directory(&path).map_err(|source| OpenError::Io { path: path.clone(), source })?;
+        segment::create_directory(&path).map_err(|source| OpenError::Directory { path: path.clone(), source })?;
         Self::open_locked(settings, metrics, open::lock_directory(&path)?)
     }
 
