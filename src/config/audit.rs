@@ -49,7 +49,7 @@ pub(super) fn audit(
 
 /// Reads the settings of the journal; `gateway` is the gateway's name in the records.
 fn journal(section: &mut Section<'_>, gateway: &str) -> Result<Settings, Reported> {
-    let path = section.required("path", |value| value.path());
+    let path = section.required("path", Value::path_of_directory);
     let durabilities = [("written", Durability::Written), ("synced", Durability::Synced)];
     let durability = section.value_or("durability", Durability::Written, |value| value.choice(&durabilities));
     let on_unavailable = section.value_or("on_unavailable", OnUnavailable::Refuse, on_unavailable);

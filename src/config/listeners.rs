@@ -140,6 +140,16 @@ fn listener(section: &mut Section<'_>, seen: &mut Vec<SocketAddr>) -> Result<Lis
     Ok(Listener { address, http2, proxy_protocol, tls, role, decisions })
 }
 
+/// The number of the listener for the API that a connection to this host and port reaches, if one does.
+pub(super) fn find_reached(listen: &[Listener], host: &str, port: u16) -> Option<usize> {
+    let ip = if host == "localhost" { Some(ADMIN_ADDRESS.ip()) } else { host.parse().ok() }?;
+    listen.iter().position(|listener| {
+        let own = listener.address;
+        let is_own = own.ip() == ip || own.ip().is_unspecified() && (ip.is_loopback() || ip.is_unspecified());
+        listener.role.forwards() && own.port() != 0 && own.port() == port && is_own
+    })
+}
+
 /// Returns whether some listener forwards, so that an upstream is needed; also where the listeners have errors.
 pub(super) fn need_upstream(listen: &Result<Vec<Listener>, Reported>) -> bool {
     listen.as_ref().map_or(true, |listen| listen.iter().any(|listener| listener.role.forwards()))
@@ -161,7 +171,7 @@ fn check_decisions(section: &Section<'_>, role: ListenerRole, has_block: bool, p
 
 /// Reads the address of a listener, which no other listener may have.
 fn own_address(value: &Value<'_>, seen: &mut Vec<SocketAddr>) -> Result<SocketAddr, Reported> {
-    let address = address(value)?;
+    let address = address(value, 8080)?;
     if address.port() != 0 && seen.contains(&address) {
         return value.reject(format_args!("{address} is listed already; remove one"));
     }
@@ -181,12 +191,12 @@ pub(super) fn admin(section: &mut Section<'_>, listen: Option<&[Listener]>) -> R
 }
 
 fn admin_address_of(section: &mut Section<'_>) -> SocketAddr {
-    section.value_or("address", ADMIN_ADDRESS, address)
+    section.value_or("address", ADMIN_ADDRESS, |value| address(value, ADMIN_ADDRESS.port()))
 }
 
 /// Reads the path of a Unix socket.
 pub(super) fn socket(value: &Value<'_>) -> Result<PathBuf, Reported> {
-    let path = value.path()?;
+    let path = value.path_of_file()?;
     let length = path.as_os_str().len();
     if length >= SOCKET_PATH {
         return value.reject(format_args!(
@@ -198,6 +208,10 @@ pub(super) fn socket(value: &Value<'_>) -> Result<PathBuf, Reported> {
     Ok(path)
 }
 
-fn address(value: &Value<'_>) -> Result<SocketAddr, Reported> {
+/// Reads an address with its port; `port` is the one that advice names.
+fn address(value: &Value<'_>, port: u16) -> Result<SocketAddr, Reported> {
+    if let Ok(ip) = value.text()?.parse() {
+        return value.reject(format_args!("`{ip}` has no port; write {}", SocketAddr::new(ip, port)));
+    }
     value.parsed("an IP address with a port, such as 127.0.0.1:8080 or [::1]:8080")
 }

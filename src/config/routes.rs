@@ -235,7 +235,9 @@ fn segment_error(segment: &str, passes_slash: bool) -> Option<&'static str> {
     let literal = |c: u8| c.is_ascii_alphanumeric() || b"-._~!$&'()+,;=:@%".contains(&c);
     let parameter = segment.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
     match parameter {
-        Some(name) if !name.is_empty() && name.bytes().all(|c| c.is_ascii_alphanumeric() || c == b'_') => None,
+        Some(name) if !name.is_empty() && name.bytes().all(|c| c.is_ascii_alphanumeric() || b"_-.".contains(&c)) => {
+            None
+        }
         Some(_) => Some("has a parameter without a plain name; write it as `{id}`"),
         None if segment.is_empty() => Some("has an empty segment; remove the second `/`"),
         None if matches!(segment, "." | "..") => Some("has a dot segment, which no request arrives with; resolve it"),

@@ -47,7 +47,7 @@ pub(super) fn state(section: &mut Section<'_>, limits: Result<Limits, Reported>)
 }
 
 fn embedded(section: &mut Section<'_>, limits: Limits) -> Result<embedded::Settings, Reported> {
-    let path = section.required("path", Value::path)?;
+    let path = section.required("path", Value::path_of_file)?;
     Ok(embedded::Settings { path, quota: limits.quota, concurrent: limits.concurrent })
 }
 

@@ -7,12 +7,14 @@ use std::sync::Arc;
 use http::HeaderValue;
 use rustls::pki_types::ServerName;
 
-use super::{balance, connections, health, outlier, retries, timeouts, tls};
+use super::listeners::find_reached;
+use super::upstreams::Around;
+use super::{Listener, balance, connections, health, outlier, retries, timeouts, tls};
 use domain::http_syntax::is_host_name;
 use edge::forward::{HostPolicy, PassedField, PassedFields};
 use platform::settings::{Reported, Section, Value};
 use platform::tls::ClientSettings;
-use upstream::{DiscoverySettings, Protocol, Settings, Source, SourceError, Sources, Timeouts};
+use upstream::{DiscoverySettings, Protocol, Settings, Source, SourceError, Sources};
 
 /// Port of name servers (RFC 1035, section 4.2).
 const DNS_PORT: u16 = 53;
@@ -30,13 +32,13 @@ pub struct Upstream {
     pub host: HostPolicy,
 }
 
-/// Reads the block of an upstream. `timeouts` are those of the block `timeouts`, which stand in for its own.
-pub(super) fn upstream(section: &mut Section<'_>, name: &str, timeouts: Timeouts) -> Result<Upstream, Reported> {
-    let sources = sources(section);
+/// Reads the block of an upstream.
+pub(super) fn upstream(section: &mut Section<'_>, name: &str, around: Around<'_>) -> Result<Upstream, Reported> {
+    let sources = sources(section, around.listen);
     let servers = servers(section);
     let protocols = [("http1", Protocol::Http1), ("http2", Protocol::Http2)];
     let protocol = section.value_or("protocol", Protocol::Http1, |value| value.choice(&protocols));
-    let timeouts = section.section("timeouts", |block| Ok(timeouts::of_upstream(block, timeouts)));
+    let timeouts = section.section("timeouts", |block| Ok(timeouts::of_upstream(block, around.timeouts)));
     let connections = section.section("connections", |block| Ok(connections::connections(block)));
     let host = section.value_or("host", HostPolicy::Endpoint, host_policy);
     let passed_fields = section.value_or("pass_fields", Vec::new(), |value| value.list(passed_field));
@@ -119,10 +121,10 @@ fn passed_field(value: &Value<'_>) -> Result<PassedField, Reported> {
 }
 
 /// Reads the sources of endpoints: a list, or a file that is watched.
-fn sources(section: &mut Section<'_>) -> Result<Sources, Reported> {
+fn sources(section: &mut Section<'_>, listen: &[Listener]) -> Result<Sources, Reported> {
     section.required("endpoints", |value| {
         if !value.is_block() {
-            return listed(value).map(Sources::Listed);
+            return listed(value, listen).map(Sources::Listed);
         }
         value.section(|block| {
             let path = block.required("file", Value::path)?;
@@ -131,11 +133,18 @@ fn sources(section: &mut Section<'_>) -> Result<Sources, Reported> {
     })
 }
 
-fn listed(value: &Value<'_>) -> Result<Vec<Source>, Reported> {
+fn listed(value: &Value<'_>, listen: &[Listener]) -> Result<Vec<Source>, Reported> {
     // By their names: lists have tens of thousands of endpoints.
     let mut seen = HashSet::new();
     let sources = value.list(|item| {
         let source = source(item)?;
+        let endpoint = source.endpoint();
+        if let Some(number) = find_reached(listen, &endpoint.host, endpoint.port) {
+            return item.reject(format_args!(
+                "is `listen[{number}]` of this gateway, which would send every request to itself; give the address of \
+                 your API"
+            ));
+        }
         if seen.insert(source.name().to_owned()) { Ok(source) } else { item.reject("is listed already; remove one") }
     })?;
     if sources.is_empty() { value.reject("is empty; give at least one endpoint") } else { Ok(sources) }

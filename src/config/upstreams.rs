@@ -1,6 +1,7 @@
 //! The upstreams: the only one in the block `upstream`, or several in the block `upstreams`, each under its name.
 //! There may be none, if other proxies forward.
 
+use super::Listener;
 use super::upstream::{Upstream, upstream};
 use platform::settings::{Reported, Section, Value};
 use upstream::{DEFAULT_NAME, Timeouts};
@@ -17,16 +18,24 @@ pub(super) struct Upstreams {
     pub(super) read: Result<Vec<Upstream>, Reported>,
 }
 
-/// Reads the block `upstream` or `upstreams`. `timeouts` are the defaults of each upstream. Where no listener forwards,
-/// there may be none.
-pub(super) fn upstreams(file: &mut Section<'_>, timeouts: Timeouts, is_needed: bool) -> Upstreams {
+/// Parts of the file that an upstream is read beside.
+#[derive(Clone, Copy)]
+pub(super) struct Around<'a> {
+    /// The block `timeouts`, which stands in for the upstream's own.
+    pub(super) timeouts: Timeouts,
+    /// The listeners, as far as they could be read: none of them is an endpoint.
+    pub(super) listen: &'a [Listener],
+}
+
+/// Reads the block `upstream` or `upstreams`. Where no listener forwards, there may be none.
+pub(super) fn upstreams(file: &mut Section<'_>, around: Around<'_>, is_needed: bool) -> Upstreams {
     let mut names = Vec::new();
     if !is_needed && !file.contains("upstream") && !file.contains("upstreams") {
         return Upstreams { names, read: Ok(Vec::new()) };
     }
-    match file.optional("upstreams", |value| several(value, timeouts, &mut names)) {
+    match file.optional("upstreams", |value| several(value, around, &mut names)) {
         Ok(None) => {
-            let only = file.section("upstream", |section| upstream(section, DEFAULT_NAME, timeouts));
+            let only = file.section("upstream", |section| upstream(section, DEFAULT_NAME, around));
             Upstreams { names: vec![DEFAULT_NAME.to_owned()], read: only.map(|only| vec![only]) }
         }
         read => {
@@ -42,11 +51,11 @@ fn report_both(file: &Section<'_>) -> Reported {
     file.report("upstreams", "set either `upstream` or `upstreams`, not both")
 }
 
-fn several(value: &Value<'_>, timeouts: Timeouts, names: &mut Vec<String>) -> Result<Vec<Upstream>, Reported> {
+fn several(value: &Value<'_>, around: Around<'_>, names: &mut Vec<String>) -> Result<Vec<Upstream>, Reported> {
     let upstreams = value.named(|name, value| {
         names.push(name.to_owned());
         check_name(name, value)?;
-        value.section(|section| upstream(section, name, timeouts))
+        value.section(|section| upstream(section, name, around))
     });
     match names.len() {
         // Without a block at all, the error is that of the block.

@@ -6,7 +6,7 @@ use std::fmt::Display;
 use std::fs::File;
 use std::io::Read as _;
 use std::ops::RangeInclusive;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::str::FromStr;
 use std::time::Duration;
 
@@ -107,6 +107,32 @@ impl<'a> Value<'a> {
     pub fn path(&self) -> Result<PathBuf, Reported> {
         let text = self.scalar("a path")?;
         Ok(self.errors.file.parent().map_or_else(|| PathBuf::from(text), |directory| directory.join(text)))
+    }
+
+    /// A path, as by [`Value::path`], of a directory that exists, or is made when it is missing.
+    pub fn path_of_directory(&self) -> Result<PathBuf, Reported> {
+        let path = self.path()?;
+        self.check_directory(&path)?;
+        Ok(path)
+    }
+
+    /// A path, as by [`Value::path`], of a file whose directory exists, or is made when it is missing.
+    pub fn path_of_file(&self) -> Result<PathBuf, Reported> {
+        let path = self.path()?;
+        self.check_directory(path.parent().unwrap_or(&path))?;
+        Ok(path)
+    }
+
+    /// Reports a directory that no user could make. Permissions are no part of this: the file may be checked on another
+    /// machine, and by another user than the one that the gateway runs as.
+    fn check_directory(&self, directory: &Path) -> Result<(), Reported> {
+        let existing = directory.ancestors().find_map(|above| Some((above, above.metadata().ok()?)));
+        let Some((above, _)) = existing.filter(|(_, metadata)| !metadata.is_dir()) else { return Ok(()) };
+        let (above, shown) = (above.display(), directory.display());
+        if directory.exists() {
+            return self.reject(format_args!("{above} is no directory; choose another path"));
+        }
+        self.reject(format_args!("{shown} cannot be made, because {above} is no directory; choose another path"))
     }
 
     /// A path, as by [`Value::path`], of a file that can be read now.

@@ -81,7 +81,7 @@ impl Source {
     }
 
     /// Endpoint of a source without addresses that were looked up: its own address, or a place that has none yet.
-    pub(super) fn endpoint(&self) -> Endpoint {
+    pub fn endpoint(&self) -> Endpoint {
         self.endpoint.clone()
     }
 
