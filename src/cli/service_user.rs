@@ -113,11 +113,12 @@ impl ServiceUser {
         }
         let owner = metadata.uid();
         let Self { uid, gid, .. } = self;
-        if existing != directory {
+        // An empty path is the working directory, which exists.
+        if existing != directory && !directory.as_os_str().is_empty() {
             let missing = directory.display();
             return Err(format!(
-                "{missing}: cannot be made: {shown} belongs to the user {owner}, and the user {uid} cannot write there; \
-                 run: install -d -m 700 -o {uid} -g {gid} {missing}"
+                "{missing}: cannot be made: {shown} belongs to the user {owner}, and the user {uid} cannot write \
+                 there; run: install -d -m 700 -o {uid} -g {gid} {missing}"
             ));
         }
         Err(format!(

@@ -238,7 +238,7 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
     let trusted_proxies = file.value_or("trusted_proxies", Vec::new(), networks::networks);
     let timeouts = file.section("timeouts", |section| Ok(timeouts::timeouts(section)));
     let exchange = timeouts.as_ref().map_or_else(|_| Default::default(), |timeouts| timeouts.upstream);
-    let around = upstreams::Around { timeouts: exchange, listen: listen.as_deref().unwrap_or_default() };
+    let around = upstream::Around { timeouts: exchange, listen: listen.as_deref().unwrap_or_default() };
     let upstreams = upstreams::upstreams(file, around, listeners::need_upstream(&listen));
     let http = file.section("http", |section| Ok(http::http(section)));
     let limits = file.section("limits", |section| Ok(limits::limits(section)));

@@ -8,13 +8,12 @@ use http::HeaderValue;
 use rustls::pki_types::ServerName;
 
 use super::listeners::find_reached;
-use super::upstreams::Around;
 use super::{Listener, balance, connections, health, outlier, retries, timeouts, tls};
 use domain::http_syntax::is_host_name;
 use edge::forward::{HostPolicy, PassedField, PassedFields};
 use platform::settings::{Reported, Section, Value};
 use platform::tls::ClientSettings;
-use upstream::{DiscoverySettings, Protocol, Settings, Source, SourceError, Sources};
+use upstream::{DiscoverySettings, Protocol, Settings, Source, SourceError, Sources, Timeouts};
 
 /// Port of name servers (RFC 1035, section 4.2).
 const DNS_PORT: u16 = 53;
@@ -30,6 +29,15 @@ pub struct Upstream {
     pub passed_fields: PassedFields,
     /// `Host` that it gets.
     pub host: HostPolicy,
+}
+
+/// Parts of the file that an upstream is read beside.
+#[derive(Clone, Copy)]
+pub(super) struct Around<'a> {
+    /// The block `timeouts`, which stands in for the upstream's own.
+    pub(super) timeouts: Timeouts,
+    /// The listeners, as far as they could be read: none of them is an endpoint.
+    pub(super) listen: &'a [Listener],
 }
 
 /// Reads the block of an upstream.

@@ -1,10 +1,9 @@
 //! The upstreams: the only one in the block `upstream`, or several in the block `upstreams`, each under its name.
 //! There may be none, if other proxies forward.
 
-use super::Listener;
-use super::upstream::{Upstream, upstream};
+use super::upstream::{Around, Upstream, upstream};
 use platform::settings::{Reported, Section, Value};
-use upstream::{DEFAULT_NAME, Timeouts};
+use upstream::DEFAULT_NAME;
 
 /// Most upstreams. Each has its own pools, checks and metrics.
 const MAX_UPSTREAMS: usize = 64;
@@ -16,15 +15,6 @@ pub(super) struct Upstreams {
     /// Names in the order of the file, also of upstreams with errors; none when the block cannot be read.
     pub(super) names: Vec<String>,
     pub(super) read: Result<Vec<Upstream>, Reported>,
-}
-
-/// Parts of the file that an upstream is read beside.
-#[derive(Clone, Copy)]
-pub(super) struct Around<'a> {
-    /// The block `timeouts`, which stands in for the upstream's own.
-    pub(super) timeouts: Timeouts,
-    /// The listeners, as far as they could be read: none of them is an endpoint.
-    pub(super) listen: &'a [Listener],
 }
 
 /// Reads the block `upstream` or `upstreams`. Where no listener forwards, there may be none.
