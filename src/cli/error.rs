@@ -17,7 +17,8 @@ pub enum ExitStatus {
     Usage = 2,
     /// `apply --dry-run`: there is something to change.
     Pending = 3,
-    /// `convert`: something has no counterpart and was left out; all else was converted.
+    /// `convert`: something has no counterpart and was left out; all else was converted. `state import`: records are in
+    /// conflict; all else was imported.
     Incomplete = 4,
     /// The configuration has errors (`EX_USAGE` of sysexits.h).
     Configuration = 64,

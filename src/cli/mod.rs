@@ -3,9 +3,9 @@
 //! Exit codes: 0 success; 1 refused, failed, not found, not ready, (`config status`) the file differs from the active
 //! configuration, (`doctor`) there is a warning or an error, or (`demo --fleet`) a number is not as promised; 2 usage
 //! error, such as an invalid value; 3 (`apply --dry-run`) there is something to change; 4 (`convert`) something has no
-//! counterpart and was left out; 64 configuration errors; 69 the gateway cannot be reached, or (`demo --fleet`) Redis
-//! is not installed; 75 temporary failure: the state is in use by a process that does not respond, or cannot be
-//! written, or (`demo --fleet`) the run failed or was interrupted.
+//! counterpart and was left out, or (`state import`) records are in conflict; 64 configuration errors; 69 the gateway
+//! cannot be reached, or (`demo --fleet`) Redis is not installed; 75 temporary failure: the state is in use by a process
+//! that does not respond, or cannot be written, or (`demo --fleet`) the run failed or was interrupted.
 //!
 //! Results go to standard output, everything else to standard error.
 
@@ -90,7 +90,8 @@ Exit codes:
       or a number of `demo --fleet` is not as promised
    2  usage error, such as an invalid value
    3  `apply --dry-run`: there is something to change
-   4  `convert`: something has no counterpart and was left out; all else was converted
+   4  `convert`: something has no counterpart and was left out; all else was converted. `state import`: records are in
+      conflict; all else was imported
   64  configuration errors; each is reported with its line and column
   65  `serve`: the state was lost, or is another one or an older one than this gateway has served
   69  the gateway cannot be reached, or `demo --fleet` finds no redis-server

@@ -43,13 +43,6 @@ pub struct KeyExport {
     pub actors: KeyActors,
 }
 
-impl CreationBucket {
-    /// Its level under a quota, at a time.
-    pub fn level_at(&self, quota: Quota, now: Micros) -> i64 {
-        self.bucket.convert(self.per_us, quota).refill(quota, now).level
-    }
-}
-
 impl KeyExport {
     /// Its bucket under another quota at a time; as it is, when that measures alike: so nothing changes on the way
     /// between states of the same configuration.

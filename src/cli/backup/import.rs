@@ -76,13 +76,9 @@ fn import_lines(
 
 impl Imported {
     fn add(&mut self, mut report: Report) {
-        for (all, new) in
-            [(self.report.in_the_way.len(), &mut report.in_the_way), (self.report.kept.len(), &mut report.kept)]
-        {
-            let room = MAX_FINDINGS.saturating_sub(all).min(new.len());
-            self.more += new.len() - room;
-            new.truncate(room);
-        }
+        let room = MAX_FINDINGS.saturating_sub(self.report.conflicts.len()).min(report.conflicts.len());
+        self.more += report.conflicts.len() - room;
+        report.conflicts.truncate(room);
         self.report.add(report);
     }
 }
@@ -117,18 +113,15 @@ fn show(imported: &Imported, json: bool) -> io::Result<()> {
     show_counts(report)?;
     if report.withdrawn > 0 {
         output::line(format_args!(
-            "revoked, removed, suspended or narrowed, as in the file: {}",
+            "revoked, removed, withdrawn or suspended, as in the file: {}",
             Counted(report.withdrawn, "record")
         ))?;
     }
     if report.expired > 0 {
         output::line(format_args!("not imported, because expired: {}", Counted(report.expired, "token")))?;
     }
-    for finding in &report.kept {
-        output::line(format_args!("kept: {finding}"))?;
-    }
-    for finding in &report.in_the_way {
-        output::line(format_args!("in the way: {finding}"))?;
+    for finding in &report.conflicts {
+        output::line(format_args!("conflict: {finding}"))?;
     }
     if imported.more > 0 {
         output::line(format_args!("and {} more of these", imported.more))?;
@@ -157,14 +150,7 @@ fn show_counts(report: &Report) -> io::Result<()> {
         row("rules", report.rules),
         row("tokens", report.tokens),
     ];
-    output::table(&["", "IMPORTED", "ALREADY THERE"], &rows, "")?;
-    if report.caught_up > 0 {
-        output::line(format_args!(
-            "brought up to date with their requests: {}",
-            Counted(report.caught_up, "existing key")
-        ))?;
-    }
-    Ok(())
+    output::table(&["", "IMPORTED", "ALREADY THERE"], &rows, "")
 }
 
 fn check(imported: &Imported) -> Result<(), CliError> {
@@ -172,6 +158,6 @@ fn check(imported: &Imported) -> Result<(), CliError> {
     if report.is_complete() {
         return Ok(());
     }
-    let message = anyhow!("the import is incomplete: records are in the way; what is not in conflict was imported");
-    Err(CliError::new(ExitStatus::Failed, message))
+    let message = anyhow!("the import is incomplete: what is in conflict stays as it was; all else was imported");
+    Err(CliError::new(ExitStatus::Incomplete, message))
 }

@@ -19,7 +19,8 @@ use domain::identity::{OrgId, UserId};
 use domain::key::KeyId;
 use domain::management_token::TokenId;
 use journal::audit::{Filter, Outcome, Record, RecordKind};
-use state::migration::Records;
+use state::StateRecord;
+use state::migration::{self, Records};
 
 /// Subject of a withdrawal.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -106,18 +107,28 @@ fn note(withdrawals: &mut BTreeMap<Subject, Withdrawal>, record: &Record) {
 
 /// Returns whether a withdrawal holds in the state, also when its subject is not there at all.
 fn holds(state: &Records, subject: &Subject) -> bool {
-    let key = |id| state.key(id).map(|export| &export.key);
-    let user = |id| state.user(id).map(|export| &export.user);
-    match subject {
-        Subject::Key(id) => key(*id).is_none_or(|key| key.revoked.is_some()),
-        Subject::DisabledKey(id) => key(*id).is_none_or(|key| {
-            key.revoked.is_some() || key.policy.as_ref().is_some_and(|policy| policy.disabled.is_some())
-        }),
-        Subject::User(id) => user(*id).is_none_or(|user| user.removed.is_some()),
-        Subject::SuspendedUser(id) => user(*id).is_none_or(|user| user.removed.is_some() || user.suspended.is_some()),
-        Subject::Org(id) => state.org(*id).is_none_or(|org| org.suspended),
-        Subject::Token(id) => state.token(*id).is_none_or(|token| token.revoked.is_some()),
-        Subject::Rule(org, name) => state.rule(*org, name).is_none(),
+    let record = match subject {
+        Subject::Key(id) | Subject::DisabledKey(id) => migration::Record::Key(*id),
+        Subject::User(id) | Subject::SuspendedUser(id) => migration::Record::User(*id),
+        Subject::Org(id) => migration::Record::Org(*id),
+        Subject::Token(id) => migration::Record::Token(*id),
+        Subject::Rule(org, name) => migration::Record::rule(*org, name),
+    };
+    match state.find(&record) {
+        None => true,
+        Some(StateRecord::Key(export)) => {
+            let key = &export.key;
+            let is_disabled = key.policy.as_ref().is_some_and(|policy| policy.disabled.is_some());
+            key.revoked.is_some() || matches!(subject, Subject::DisabledKey(_)) && is_disabled
+        }
+        Some(StateRecord::User(export)) => {
+            let user = &export.user;
+            user.removed.is_some() || matches!(subject, Subject::SuspendedUser(_)) && user.suspended.is_some()
+        }
+        Some(StateRecord::Org(org)) => org.suspended,
+        Some(StateRecord::Token(token)) => token.revoked.is_some(),
+        Some(StateRecord::Rule(_)) => false,
+        Some(StateRecord::Digests(..)) => unreachable!("digests are read into their key"),
     }
 }
 

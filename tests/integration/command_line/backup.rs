@@ -120,7 +120,7 @@ fn failed_export_leaves_no_file_and_keeps_the_last_one() {
 }
 
 #[test]
-fn differences_that_stay_on_the_target_are_shown_and_are_no_conflicts() {
+fn difference_is_a_conflict_with_exit_code_4() {
     let (source, target) = (Installation::new(), Installation::new());
     let file = source.file("state.jsonl");
     source.ok("org create globex");
@@ -128,6 +128,8 @@ fn differences_that_stay_on_the_target_are_shown_and_are_no_conflicts() {
     source.ok(&format!("state export --out {file}"));
     target.ok(&format!("state import {file}"));
     target.ok("org limits globex --concurrent 9");
-    let kept = target.ok(&format!("state import {file}"));
-    assert!(kept.out.contains("keeps what it has there: concurrent"), "{kept:?}");
+    let conflict = target.run(&format!("state import {file}"));
+    assert!(conflict.code == 4 && conflict.out.contains("conflict: organization org_"), "{conflict:?}");
+    assert!(conflict.out.contains("it is there, and is not the same: concurrent"), "{conflict:?}");
+    assert_eq!(target.json("org show globex")["concurrent"], 9);
 }

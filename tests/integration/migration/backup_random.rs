@@ -112,7 +112,7 @@ async fn take_steps(state: &State, steps: &[Step]) {
 }
 
 /// The fields of a policy whose bits are set.
-pub(super) fn some_of(policy: KeyPolicy, fields: u8) -> KeyPolicy {
+fn some_of(policy: KeyPolicy, fields: u8) -> KeyPolicy {
     let has = |bit: u8| fields & 1 << bit != 0;
     KeyPolicy {
         permissions: policy.permissions.filter(|_| has(0)),

@@ -6,7 +6,7 @@ use domain::key::KeyDigest;
 use domain::refusal::Refusal;
 use serde_json::Value;
 use state::migration::import;
-use state::{Change, Decision, Key, Org, State, StateRecord, User};
+use state::{Change, Decision, Key, Org, State, User};
 
 use super::installation::{Installation, listed, runtime};
 use super::records::RecordMaker;
@@ -14,52 +14,6 @@ use super::{assert_same, counts, records_of};
 use crate::support::Ended;
 use crate::support::decide::decide_request;
 use crate::support::redis::Redis;
-
-#[test]
-fn catch_up_loses_no_concurrent_use() {
-    const USES: u64 = 8;
-    let redis = Redis::start();
-    let (installation, digests) = with_many(&redis, 60);
-    let mut first = runtime().block_on(records_of(&State::Embedded(installation.source())));
-    for record in &mut first {
-        if let StateRecord::Org(org) = record {
-            org.concurrent = Some(1000);
-        }
-    }
-    runtime().block_on(async {
-        let target = installation.target().await;
-        let copy = async |records: &[StateRecord]| import(records, &target).await.unwrap();
-        // The later the import looks a key up, the more concurrent uses are counted already.
-        for more in (1..=USES).chain(1..=USES) {
-            redis.cli::<()>(&["FLUSHDB"]);
-            target.accept().await.unwrap();
-            copy(&first).await;
-            let mut behind = first.clone();
-            let mut keys = Vec::new();
-            for record in &mut behind {
-                if let StateRecord::Key(key) = record {
-                    key.key.uses += more;
-                    keys.push(key.key.id);
-                }
-            }
-            let used = async {
-                for _ in 0..USES {
-                    let ask = |digest| decide_request(digest, domain::clock::now());
-                    let decisions = digests.iter().map(|digest| target.decide(ask(digest)));
-                    for decision in futures_util::future::join_all(decisions).await {
-                        assert!(matches!(decision, Ok(Decision::Admitted(_))), "{decision:?}");
-                    }
-                }
-            };
-            tokio::join!(copy(&behind), used);
-            for key in keys {
-                let uses = target.key(key).await.unwrap().unwrap().uses;
-                assert!(uses > USES, "of {} uses, {uses} are known, {more} were behind", USES + 1);
-            }
-        }
-        target.close().await;
-    });
-}
 
 #[test]
 fn keys_of_a_user_removed_during_the_import_are_denied() {

@@ -1,14 +1,13 @@
-//! Policies of keys in exports: an import narrows a key that exists, and never widens one; a key without a policy has
-//! the bytes of version 1.
+//! Policies of keys in exports: an import changes none of a key that exists; a key without a policy has the bytes of
+//! version 1.
 
-use domain::clock::{self, Micros};
-use domain::key::policy::{Disabled, DisabledBy, KeyPolicy, PolicyPatch};
+use domain::clock;
+use domain::key::policy::{KeyPolicy, PolicyPatch};
 use state::migration::file::verify;
 use state::migration::{Records, compare};
 use state::{Change, PolicyScope, State, StateRecord};
 
 use super::backup::{Directory, assert_same_file, content, export, import_file, on_both, on_redis};
-use super::backup_random::some_of;
 use super::installation::{Installation, On, VERIFY, runtime};
 use super::records::{RecordMaker, full_policy};
 use super::records_of;
@@ -16,16 +15,6 @@ use crate::support::redis::Redis;
 
 /// An export that keygate 0.2.0 has written.
 const VERSION_1: &[u8] = include_bytes!("version-1.jsonl");
-
-/// The policy of the key with this name.
-async fn policy_of(state: &State, name: &str) -> KeyPolicy {
-    let records = records_of(state).await;
-    let found = records.into_iter().find_map(|record| match record {
-        StateRecord::Key(key) if key.key.name == name => Some(key.key.policy.map(|policy| *policy).unwrap_or_default()),
-        _ => None,
-    });
-    found.unwrap_or_else(|| panic!("there is a key {name}"))
-}
 
 async fn set_policy(state: &State, name: &str, policy: KeyPolicy) {
     let records = records_of(state).await;
@@ -39,66 +28,9 @@ async fn set_policy(state: &State, name: &str, policy: KeyPolicy) {
     state.change(Change::set_key_policy(key.id, patch, PolicyScope::Operator)).await.unwrap();
 }
 
-/// A policy of which no field is that of the full one.
-fn other_policy() -> KeyPolicy {
-    KeyPolicy {
-        permissions: Some(vec!["a".parse().unwrap(), "b".parse().unwrap()]),
-        expires: Some(Micros(3_000_000_000_000_000)),
-        networks: vec!["10.1.0.0/16".parse().unwrap(), "192.0.2.0/24".parse().unwrap()],
-        concurrent: Some(9),
-        disabled: Some(Disabled { at: Micros(1_600_000_000_000_000), by: DisabledBy::Leak }),
-        enabled: None,
-        tags: [("team".to_owned(), "search".to_owned()), ("tier".to_owned(), "1".to_owned())].into(),
-    }
-}
-
+/// Neither a file with a policy narrows a key without one, nor does a file without one widen a key.
 #[test]
-fn policies_of_an_existing_key_are_merged_to_the_narrower_one() {
-    let (source, target) = (full_policy(), other_policy());
-    let merged = target.narrowed_by(&source);
-    let expected = KeyPolicy {
-        permissions: Some(vec!["a".parse().unwrap()]),
-        expires: Some(Micros(3_000_000_000_000_000)),
-        networks: vec!["10.1.0.0/16".parse().unwrap()],
-        concurrent: Some(5),
-        disabled: target.disabled,
-        enabled: None,
-        tags: [("env", ""), ("team", "search"), ("tier", "1")].map(|(name, value)| (name.into(), value.into())).into(),
-    };
-    assert_eq!(merged, expected);
-    on_both(async |state| {
-        let mut maker = RecordMaker::new(&state);
-        let (org, user) = maker.org_with_user().await;
-        // Each half of the fields on either side, and all of them on both.
-        let halves = [(0b11_1111, 0b11_1111), (0b01_0101, 0b10_1010), (0b11_1111, 0), (0, 0b11_1111)];
-        for (number, _) in halves.iter().enumerate() {
-            maker.key(&org, user, &number.to_string()).await;
-        }
-        for (number, (fields, _)) in halves.iter().enumerate() {
-            set_policy(&state, &number.to_string(), some_of(source.clone(), *fields)).await;
-        }
-        let file = export(&state).await;
-        for (number, (_, fields)) in halves.iter().enumerate() {
-            // Of several disablings the first stands.
-            set_policy(&state, &number.to_string(), KeyPolicy::default()).await;
-            set_policy(&state, &number.to_string(), some_of(target.clone(), *fields)).await;
-        }
-        let report = import_file(&file, &state).await;
-        assert_eq!((report.withdrawn, report.kept.len(), report.caught_up), (3, 0, 0), "{report:?}");
-        for (number, (of_file, of_state)) in halves.iter().enumerate() {
-            let expected = some_of(target.clone(), *of_state).narrowed_by(&some_of(source.clone(), *of_file));
-            assert_eq!(policy_of(&state, &number.to_string()).await, expected, "{number}");
-        }
-        let once = export(&state).await;
-        assert_eq!(import_file(&file, &state).await.withdrawn, 0);
-        assert_same_file(&once, &export(&state).await);
-    });
-}
-
-/// The older of two exports knows no policy yet: its import changes nothing. That of the later one makes the target the
-/// same, as a comparison says.
-#[test]
-fn comparison_finds_a_policy_until_it_was_imported() {
+fn policy_that_differs_is_a_conflict_and_found_by_a_comparison() {
     let (directory, other, redis) = (Directory::new(), Directory::new(), Redis::start());
     runtime().block_on(async {
         let source = directory.open();
@@ -117,13 +49,17 @@ fn comparison_finds_a_policy_until_it_was_imported() {
         };
         for state in [other.open(), on_redis(&[redis.url()]).await] {
             import_file(&before, &state).await;
+            let problem = "it is there, and is not the same: policy";
             let found = differences(&export(&state).await);
-            assert!(found.len() == 1 && found[0].ends_with("it is there, and is not the same: policy"), "{found:?}");
-            assert_eq!(import_file(&after, &state).await.withdrawn, 1);
-            assert_eq!(differences(&export(&state).await), Vec::<String>::new());
-            assert_same_file(&after, &export(&state).await);
-            assert_eq!(import_file(&before, &state).await.withdrawn, 0, "an old file widens nothing");
-            assert_same_file(&after, &export(&state).await);
+            assert!(found.len() == 1 && found[0].ends_with(problem), "{found:?}");
+            let unchanged = export(&state).await;
+            for file in [&after, &before] {
+                let report = import_file(file, &state).await;
+                let expected: &[String] = if file == &after { &found } else { &[] };
+                let conflicts: Vec<String> = report.conflicts.iter().map(ToString::to_string).collect();
+                assert_eq!((&conflicts[..], report.withdrawn), (expected, 0), "{report:?}");
+                assert_same_file(&unchanged, &export(&state).await);
+            }
         }
     });
 }
@@ -152,10 +88,9 @@ fn verify_names_the_policy_of_a_key_that_was_widened_after_the_move() {
     widen(KeyPolicy { concurrent: None, ..full_policy() });
     let verified = installation.run(On::Redis, VERIFY);
     assert!(verified.code == 1 && verified.out.contains("is not the same: policy"), "{verified:?}");
-    let report = installation.copy();
-    assert_eq!(report["withdrawn"], 1, "{report}");
-    assert_eq!(installation.run(On::Redis, "state verify state.jsonl").out, "the same: 3 records\n");
-    assert_eq!(installation.copy().get("withdrawn"), None, "a second import changes nothing");
+    let imported = installation.run(On::Redis, "state import state.jsonl");
+    assert!(imported.code == 4 && imported.out.contains("conflict: key "), "{imported:?}");
+    assert_eq!(installation.run(On::Redis, VERIFY).out, verified.out, "the import has changed nothing");
 }
 
 #[test]

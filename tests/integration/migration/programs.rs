@@ -1,5 +1,5 @@
-//! Federation rules and management tokens of an export: they come back as they were, and of two tokens the revoked one
-//! wins.
+//! Federation rules and management tokens of an export: they come back as they were, and a revocation is
+//! taken over.
 
 use std::time::Duration;
 
@@ -119,19 +119,15 @@ fn token_that_is_revoked_on_one_side_is_revoked() {
         let old = export(&state).await;
         let revoked = ManagementToken { revoked: Some(one.created.after(Duration::from_secs(1))), ..one.clone() };
         let report = import_token(&state, &revoked).await;
-        assert_eq!((report.withdrawn, report.tokens.already_there, report.kept.len()), (1, 1, 0), "{report:?}");
+        assert_eq!((report.withdrawn, report.tokens.already_there, report.is_complete()), (1, 1, true), "{report:?}");
         assert_eq!(state.management_token(one.id).await.unwrap(), Some(revoked.clone()));
         // A token that the target has revoked stays revoked, and since its own time.
         let at = clock::now();
         state.change(Change::RevokeToken { token: other.id, at }).await.unwrap();
         let report = import_file(&old, &state).await;
-        assert_eq!((report.withdrawn, report.tokens.copied, report.kept.len()), (0, 0, 0), "{report:?}");
-        assert!(
-            import_token(&state, &ManagementToken { revoked: Some(other.created), ..other.clone() })
-                .await
-                .kept
-                .is_empty()
-        );
+        assert_eq!((report.withdrawn, report.tokens.copied, report.is_complete()), (0, 0, true), "{report:?}");
+        let earlier = ManagementToken { revoked: Some(other.created), ..other.clone() };
+        assert!(import_token(&state, &earlier).await.is_complete());
         assert_eq!(tokens_of(&state).await, [revoked, ManagementToken { revoked: Some(at), ..other }]);
     });
 }
@@ -158,19 +154,14 @@ fn other_rule_of_the_name_and_other_token_of_the_id_stay() {
                 StateRecord::Token(Box::new(stolen)),
             ];
             let report = import(&records, &state).await.unwrap();
-            let (org, kept) = (rules[0].org, "it is there already, and keeps what it has there");
-            assert_eq!(
-                texts(&report.kept),
-                [format!("rule {org}/deploy: {kept}: audience"), format!("token {}: {kept}: networks", tokens[0].id)]
-            );
-            let differs = "it is there, and is not the same";
-            assert_eq!(
-                texts(&report.in_the_way),
-                [
-                    format!("rule {org}/release: {differs}: user"),
-                    format!("token {}: {differs}: digest, revoked", tokens[1].id)
-                ]
-            );
+            let (org, differs) = (rules[0].org, "it is there, and is not the same");
+            let expected = [
+                format!("rule {org}/deploy: {differs}: audience"),
+                format!("rule {org}/release: {differs}: user"),
+                format!("token {}: {differs}: networks", tokens[0].id),
+                format!("token {}: {differs}: digest", tokens[1].id),
+            ];
+            assert_eq!(texts(&report.conflicts), expected);
             assert!(!report.is_complete());
             assert_same_file(&before, &export(&state).await);
         }
@@ -254,8 +245,8 @@ fn no_more_tokens_are_imported_than_there_may_be() {
             for again in [false, true] {
                 let report = import(&tokens, &state).await.unwrap();
                 let count = if again { report.tokens.already_there } else { report.tokens.copied };
-                assert_eq!((count, report.in_the_way.len()), (u64::from(MAX_TOKENS), 2));
-                assert!(texts(&report.in_the_way)[1].contains("there are 2000 tokens already"), "{report:?}");
+                assert_eq!((count, report.conflicts.len()), (u64::from(MAX_TOKENS), 2));
+                assert!(texts(&report.conflicts)[1].contains("there are 2000 tokens already"), "{report:?}");
             }
             assert_eq!(tokens_of(&state).await.len(), MAX_TOKENS as usize);
         }
@@ -282,7 +273,7 @@ fn file_of_version_2_is_read_and_differs_in_its_first_line_only() {
     assert!(VERSION_2.starts_with(b"{\"format\":\"keygate-state\",\"version\":2,"));
     on_both(async |state| {
         let report = import_file(VERSION_2, &state).await;
-        assert!(report.is_complete() && report.kept.is_empty(), "{report:?}");
+        assert!(report.is_complete(), "{report:?}");
         assert_same_file(VERSION_2, &export(&state).await);
     });
 }

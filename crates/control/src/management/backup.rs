@@ -67,8 +67,8 @@ pub async fn export_state<'a>(
     Ok(StateExport { exporter, first: Some(first), writer: Some(writer), entry: Some(entry), started })
 }
 
-/// Imports records of an exported state, in their order. What is there already and stricter
-/// stays. For the operator.
+/// Imports records of an exported state, in their order. Of what is there already, only withdrawals are taken over.
+/// For the operator.
 ///
 /// # Errors
 /// [`ManagementError::ImportFailed`]; some of the records may be imported then. Repeating it does no harm.

@@ -213,34 +213,6 @@ impl KeyPolicy {
             && is_bounded(number(self.concurrent), number(other.concurrent))
             && (self.disabled.is_some() || other.disabled.is_none())
     }
-
-    /// The policy that narrows by both: the permissions and networks that are in both, the earlier expiry, the smaller
-    /// number, and disabled if one of them is. The tags are those of this one, and the other's that it lacks.
-    #[must_use]
-    pub fn narrowed_by(&self, other: &Self) -> Self {
-        let permissions = match (&self.permissions, &other.permissions) {
-            (Some(own), Some(_)) => Some(other.effective_permissions(own)),
-            (own, others) => own.clone().or_else(|| others.clone()),
-        };
-        let mut tags = self.tags.clone();
-        for (name, value) in &other.tags {
-            if tags.len() < MAX_TAGS {
-                tags.entry(name.clone()).or_insert_with(|| value.clone());
-            }
-        }
-        Self {
-            permissions,
-            expires: self.expires.into_iter().chain(other.expires).min(),
-            networks: network::intersection(&self.networks, &other.networks),
-            concurrent: self.concurrent.into_iter().chain(other.concurrent).min(),
-            disabled: self
-                .disabled
-                .map(|own| other.disabled.map_or(own, |other| own.and_then(other)))
-                .or(other.disabled),
-            enabled: self.enabled.max(other.enabled),
-            tags,
-        }
-    }
 }
 
 fn is_tag(name: &str, value: &str) -> bool {
@@ -305,13 +277,10 @@ mod tests {
         ];
         for wider in wider {
             assert!(!wider.is_within(&base) && base.is_within(&wider), "{wider:?}");
-            let both = wider.narrowed_by(&base);
-            assert!(both.is_within(&base) && both.is_within(&wider), "{wider:?}");
         }
         let disabled = Some(Disabled { at: Micros(7), by: DisabledBy::Leak });
         let disabled = KeyPolicy { disabled, ..narrow() };
         assert!(disabled.is_within(&base) && !base.is_within(&disabled));
-        assert_eq!(base.narrowed_by(&disabled).disabled, disabled.disabled);
     }
 
     #[test]

@@ -181,12 +181,7 @@ impl Directory {
         match import {
             Import::Org(org) => self.write().add_org(org),
             Import::User { user, .. } => self.write().add_user(user),
-            // The file alone has it.
-            Import::Creation { .. } => {}
             Import::Key(export) => self.add_imported_key(*export),
-            Import::Usage { export, own: _ } => self.with_key(export.key.id, |record| {
-                record.merge_usage(&export, clock::now(), &self.dirty);
-            }),
             Import::Digest(claim) => self.add_replaced_digest(claim.digest, claim.key),
             Import::Rule { rule, .. } => self.federation.apply(RuleChange::Create(rule)),
             Import::Token { token, now } => self.management_tokens.add(*token, now),

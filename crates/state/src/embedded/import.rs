@@ -4,11 +4,10 @@ use futures_util::future::join_all;
 
 use super::Embedded;
 use super::key::StoredKey;
-use super::key_creation;
 use super::load;
 use super::operation::Operation;
 use crate::import::{Import, ImportError};
-use crate::{ChangeError, CreationBucket, KeyExport};
+use crate::{ChangeError, KeyExport};
 use domain::identity::UserId;
 use domain::key::{KeyDigest, KeyId, OrgTag};
 
@@ -31,11 +30,6 @@ impl Embedded {
                 Some(self.directory.export_retired(stored, digests))
             }
         }
-    }
-
-    /// The bucket of the keys that a user creates; none before the first.
-    pub(crate) async fn creation_bucket(&self, user: UserId) -> Option<CreationBucket> {
-        logged(self.writer.read(move |sql| key_creation::read(sql, user)).await, "the buckets of key creation")
     }
 
     /// The retired key with this id, and the digests that it had before.

@@ -4,13 +4,11 @@ use rusqlite::{Connection, params};
 
 use super::directory::Directory;
 use super::key::Usage;
-use super::sql::{classify_error, execute, exists};
-use super::{
-    federation, key_actors, key_creation, key_rows, load, management_tokens, org_rows, usage_blocks, user_rows,
-};
+use super::sql::{execute, exists};
+use super::{federation, key_actors, key_creation, key_rows, management_tokens, org_rows, user_rows};
 use crate::bucket::Bucket;
 use crate::import::Import;
-use crate::{ChangeError, CreationBucket, FederationRule, Key, KeyExport};
+use crate::{ChangeError, FederationRule, Key, KeyExport};
 use domain::clock;
 use domain::identity::{OrgId, UserId};
 use domain::key::{KeyDigest, KeyId};
@@ -26,10 +24,10 @@ pub(super) fn write(
     if let Import::Key(export) = import {
         return create_key(sql, export, directory.defaults().quota);
     }
-    write_whole(sql, import, directory).map(|()| None)
+    write_whole(sql, import).map(|()| None)
 }
 
-fn write_whole(sql: &Connection, import: &Import, directory: &Directory) -> Result<(), ChangeError> {
+fn write_whole(sql: &Connection, import: &Import) -> Result<(), ChangeError> {
     match import {
         Import::Org(org) => org_rows::create(sql, org),
         Import::User { user, creation, .. } => {
@@ -37,22 +35,11 @@ fn write_whole(sql: &Connection, import: &Import, directory: &Directory) -> Resu
             user_rows::create(sql, user)?;
             creation.map_or(Ok(()), |creation| key_creation::write(sql, user.id, &creation))
         }
-        Import::Creation { user, creation, .. } => {
-            limit_creation(sql, *user, creation, directory.bounds().key_creation)
-        }
         Import::Key(_) => unreachable!("written above"),
-        Import::Usage { export, own: _ } => merge_usage(sql, export, directory),
         Import::Digest(claim) => add_digest(sql, claim.key, &claim.digest),
         Import::Rule { rule, .. } => create_rule(sql, rule),
         Import::Token { token, now } => management_tokens::create(sql, token, *now),
     }
-}
-
-fn limit_creation(sql: &Connection, user: UserId, from: &CreationBucket, quota: Quota) -> Result<(), ChangeError> {
-    let now = clock::now();
-    let stored = key_creation::read(sql, user).map_err(classify_error)?;
-    let level = stored.map_or(Bucket::full(quota, now).level, |stored| stored.level_at(quota, now));
-    if from.level_at(quota, now) < level { key_creation::write(sql, user, from) } else { Ok(()) }
 }
 
 /// Writes a key, and returns its row and its usage; none when the usage is that of a key without an entry.
@@ -99,25 +86,6 @@ fn add_digest(sql: &Connection, key: KeyId, digest: &KeyDigest) -> Result<(), Ch
 fn usage_of(export: &KeyExport, quota: Quota) -> Usage {
     let Key { last_used, uses, .. } = export.key;
     Usage { bucket: export.bucket_under(quota, clock::now()), per_us: quota.per_micros(), last_used, uses }
-}
-
-/// Writes the merged usage to the file at once: the write-back of memory may come after a crash.
-fn merge_usage(sql: &Connection, export: &KeyExport, directory: &Directory) -> Result<(), ChangeError> {
-    let id = export.key.id;
-    let row = usage_blocks::find_row(sql, id.as_str()).map_err(classify_error)?.ok_or(ChangeError::NoKey(id))?;
-    let merged = match directory.key(id) {
-        Some(record) => record.merged_usage(export, clock::now()),
-        None => {
-            // A retired key is not decided by: its bucket stays as it is.
-            let (stored, _) = load::read_retired(sql, id).map_err(classify_error)?.ok_or(ChangeError::NoKey(id))?;
-            let quota = directory.defaults().quota.in_force(stored.key.quota);
-            let bucket = stored.bucket.unwrap_or((Bucket::full(quota, stored.key.created), quota.per_micros()));
-            let last_used = stored.key.last_used.max(export.key.last_used);
-            let uses = stored.key.uses.max(export.key.uses);
-            Usage { bucket: bucket.0, per_us: bucket.1, last_used, uses }
-        }
-    };
-    usage_blocks::write_block(sql, &[(row, merged)]).map_err(classify_error)
 }
 
 #[cfg(test)]

@@ -4,9 +4,9 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::{DigestOwner, Import, ImportError};
 use crate::redis::IdentityRecord;
-use crate::redis::directory::{DigestClaims, ManagementTokens, Orgs, Users};
+use crate::redis::directory::{DigestClaims, ManagementTokens, Orgs};
 use crate::redis::import::{Confirmation, Writer};
-use crate::{Change, ChangeError, CreationBucket, FederationRule, KeyExport, Org, State, User};
+use crate::{Change, ChangeError, FederationRule, KeyExport, Org, State, User};
 use domain::identity::{OrgId, UserId};
 use domain::key::{KeyDigest, KeyId, OrgTag};
 use domain::management_token::ManagementToken;
@@ -54,15 +54,6 @@ impl Importer<'_> {
     /// A user of the organization with a tag.
     pub async fn user(self, tag: OrgTag, user: UserId) -> Result<Option<User>, ImportError> {
         either!(self, state => state.tree().users.find(user), redis => redis.read_user(tag, user).await?)
-    }
-
-    /// The bucket of the keys that a user creates; none before the first.
-    pub async fn creation_bucket(self, tag: OrgTag, user: UserId) -> Result<Option<CreationBucket>, ImportError> {
-        either!(
-            self,
-            state => state.creation_bucket(user).await,
-            redis => Users(redis).read_creation_bucket(tag, user).await?
-        )
     }
 
     /// The id, as text, of the user of an organization with an email address.

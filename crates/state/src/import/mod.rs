@@ -5,10 +5,8 @@
 
 use super::{ChangeError, CreationBucket, FederationRule, KeyExport, Org, Unavailable, User};
 use domain::clock::Micros;
-use domain::identity::UserId;
 use domain::key::{KeyDigest, KeyId, OrgTag};
 use domain::management_token::ManagementToken;
-use domain::quota::Quota;
 
 mod importer;
 
@@ -28,24 +26,8 @@ pub enum Import {
         /// The bucket.
         creation: Option<CreationBucket>,
     },
-    /// Makes the bucket of the keys that a user creates no fuller than this one.
-    Creation {
-        /// Tag of the user's organization.
-        tag: OrgTag,
-        /// The user.
-        user: UserId,
-        /// The bucket.
-        creation: CreationBucket,
-    },
     /// Creates a key, whose user exists, with its usage, and adds it to the lists.
     Key(Box<KeyExport>),
-    /// Takes over more uses, a later last use, and an emptier bucket, each by itself.
-    Usage {
-        /// The uses and the bucket to compare with.
-        export: Box<KeyExport>,
-        /// The target's own quota of the key.
-        own: Option<Quota>,
-    },
     /// Adds a digest that no key had when it was looked at. On Redis the key itself may be written afterwards.
     Digest(DigestClaim),
     /// Creates a federation rule, whose user is a service of the organization, removed or not.

@@ -10,24 +10,15 @@ use std::io::BufRead;
 
 use serde::Serialize;
 
+use super::difference::{Sameness, compare_records};
 use super::file::{FileError, Reader};
 use super::report::{Finding, Mismatch, Record};
-use super::{keys, orgs, rules, tokens, users};
-use crate::{CreationBucket, FederationRule, KeyEvent, KeyExport, Org, StateRecord, UserExport};
+use crate::StateRecord;
 use domain::clock::Micros;
-use domain::identity::{OrgId, UserId};
-use domain::key::KeyId;
-use domain::management_token::{ManagementToken, TokenId};
 
 /// The records of an export by their ids: some 700 bytes for each key.
 #[derive(Default)]
-pub struct Records {
-    orgs: BTreeMap<OrgId, Org>,
-    users: BTreeMap<UserId, UserExport>,
-    keys: BTreeMap<KeyId, KeyExport>,
-    rules: BTreeMap<(OrgId, String), FederationRule>,
-    tokens: BTreeMap<TokenId, ManagementToken>,
-}
+pub struct Records(BTreeMap<Record, StateRecord>);
 
 /// Result of a comparison.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -42,39 +33,7 @@ pub struct Comparison {
     pub differences: Vec<Finding>,
 }
 
-/// A record that is the same in both exports.
-enum Sameness {
-    Entirely,
-    /// But for later uses.
-    UsedSince,
-}
-
 impl Records {
-    /// An organization.
-    pub fn org(&self, id: OrgId) -> Option<&Org> {
-        self.orgs.get(&id)
-    }
-
-    /// A user, who may be removed.
-    pub fn user(&self, id: UserId) -> Option<&UserExport> {
-        self.users.get(&id)
-    }
-
-    /// A key.
-    pub fn key(&self, id: KeyId) -> Option<&KeyExport> {
-        self.keys.get(&id)
-    }
-
-    /// A federation rule of an organization.
-    pub fn rule(&self, org: OrgId, name: &str) -> Option<&FederationRule> {
-        self.rules.get(&(org, name.to_owned()))
-    }
-
-    /// A management token.
-    pub fn token(&self, id: TokenId) -> Option<&ManagementToken> {
-        self.tokens.get(&id)
-    }
-
     /// Reads a whole file, and checks it like an import.
     ///
     /// # Errors
@@ -88,120 +47,50 @@ impl Records {
         Ok(records)
     }
 
+    /// The record with an id.
+    pub fn find(&self, record: &Record) -> Option<&StateRecord> {
+        self.0.get(record)
+    }
+
     fn add(&mut self, record: StateRecord) {
+        let id = Record::of(&record);
         match record {
-            StateRecord::Org(org) => drop(self.orgs.insert(org.id, org)),
-            StateRecord::User(user) => drop(self.users.insert(user.user.id, *user)),
-            StateRecord::Key(key) => drop(self.keys.insert(key.key.id, *key)),
-            StateRecord::Digests(key, digests) => {
-                if let Some(key) = self.keys.get_mut(&key) {
+            StateRecord::Digests(_, digests) => {
+                if let Some(StateRecord::Key(key)) = self.0.get_mut(&id) {
                     key.replaced.extend(digests);
                 }
             }
-            StateRecord::Rule(rule) => drop(self.rules.insert((rule.org, rule.name.clone()), *rule)),
-            StateRecord::Token(token) => drop(self.tokens.insert(token.id, *token)),
+            record => drop(self.0.insert(id, record)),
         }
     }
 
-    /// The tokens that have not expired.
-    fn live_tokens(&self, now: Micros) -> impl Iterator<Item = &ManagementToken> {
-        self.tokens.values().filter(move |token| now < token.expires)
-    }
-
-    fn count(&self, now: Micros) -> usize {
-        let tokens = self.live_tokens(now).count();
-        self.orgs.len() + self.users.len() + self.keys.len() + self.rules.len() + tokens
+    /// All records but the tokens that have expired.
+    fn live(&self, now: Micros) -> impl Iterator<Item = (&Record, &StateRecord)> {
+        self.0.iter().filter(move |(_, record)| match record {
+            StateRecord::Token(token) => now < token.expires,
+            _ => true,
+        })
     }
 }
 
 /// Compares two exports. Buckets are compared as of `now`, and tokens that have expired by then are left out.
 pub fn compare(first: &Records, second: &Records, now: Micros) -> Comparison {
     let mut comparison = Comparison::default();
-    for (id, org) in &first.orgs {
-        comparison.add(Record::Org(*id), second.orgs.get(id), |found| entirely(orgs::differences(org, found)));
-    }
-    for (id, user) in &first.users {
-        comparison.add(Record::User(*id), second.users.get(id), |found| entirely(user_differences(user, found)));
-    }
-    for (id, key) in &first.keys {
-        comparison.add(Record::Key(*id), second.keys.get(id), |found| compare_keys(key, found, now));
-    }
-    for (name, rule) in &first.rules {
-        let found = second.rules.get(name);
-        comparison.add(Record::of_rule(rule), found, |found| entirely(rules::differences(rule, found)));
-    }
-    for token in first.live_tokens(now) {
-        let found = second.tokens.get(&token.id);
-        comparison.add(Record::Token(token.id), found, |found| entirely(tokens::differences(token, found)));
-    }
-    let found = first.count(now) - comparison.count_missing();
-    comparison.only_in_second = second.count(now).saturating_sub(found) as u64;
-    comparison
-}
-
-impl Comparison {
-    fn add<T>(
-        &mut self,
-        record: Record,
-        found: Option<&T>,
-        compare: impl FnOnce(&T) -> Result<Sameness, Vec<&'static str>>,
-    ) {
-        let problem = match found.map(compare) {
-            Some(Ok(Sameness::Entirely)) => return self.same += 1,
-            Some(Ok(Sameness::UsedSince)) => return self.used_since += 1,
+    for (id, record) in first.live(now) {
+        let problem = match second.find(id).map(|found| compare_records(record, found, now)) {
+            Some(Ok(Sameness::Entirely)) => {
+                comparison.same += 1;
+                continue;
+            }
+            Some(Ok(Sameness::UsedSince)) => {
+                comparison.used_since += 1;
+                continue;
+            }
             Some(Err(fields)) => Mismatch::Differs(fields),
             None => Mismatch::Missing,
         };
-        self.differences.push(Finding { record, problem });
+        comparison.differences.push(Finding { record: id.clone(), problem });
     }
-
-    fn count_missing(&self) -> usize {
-        self.differences.iter().filter(|finding| finding.problem == Mismatch::Missing).count()
-    }
-}
-
-fn entirely(differences: Vec<&'static str>) -> Result<Sameness, Vec<&'static str>> {
-    if differences.is_empty() { Ok(Sameness::Entirely) } else { Err(differences) }
-}
-
-fn user_differences(first: &UserExport, second: &UserExport) -> Vec<&'static str> {
-    let mut differences = users::differences(&first.user, &second.user);
-    let time = |creation: Option<CreationBucket>| creation.map(|creation| creation.bucket.at);
-    let created_since = time(second.creation) > time(first.creation);
-    if first.creation != second.creation && !created_since {
-        differences.push("bucket of key creation");
-    }
-    differences
-}
-
-fn compare_keys(first: &KeyExport, second: &KeyExport, now: Micros) -> Result<Sameness, Vec<&'static str>> {
-    let mut differences = keys::differences(first, second);
-    if first.digests().any(|digest| second.digests().all(|other| other != digest)) {
-        differences.push("digests");
-    }
-    differences.extend(actor_differences(first, second));
-    if first.key.uses < second.key.uses {
-        return entirely(differences).map(|_| Sameness::UsedSince);
-    }
-    if first.key.uses > second.key.uses {
-        differences.push("uses");
-    }
-    if first.key.last_used != second.key.last_used {
-        differences.push("last used");
-    }
-    let quota = second.quota;
-    if first.bucket_under(quota, now).refill(quota, now) != second.bucket.refill(quota, now) {
-        differences.push("bucket");
-    }
-    entirely(differences)
-}
-
-/// The known actors of the first key that the second one does not have.
-fn actor_differences(first: &KeyExport, second: &KeyExport) -> impl Iterator<Item = &'static str> {
-    let is_other = |event: &KeyEvent| first.actor(*event).is_some_and(|actor| second.actor(*event) != Some(actor));
-    KeyEvent::ALL.into_iter().filter(is_other).map(|event| match event {
-        KeyEvent::Created => "created by",
-        KeyEvent::Rotated => "rotated by",
-        KeyEvent::Revoked => "revoked by",
-    })
+    comparison.only_in_second = second.live(now).filter(|(id, _)| first.find(id).is_none()).count() as u64;
+    comparison
 }

@@ -1,20 +1,20 @@
 //! Import of some records of a file, in their order, into any state.
 //!
-//! - Missing records are created. Of what exists, the stricter wins: a revocation, a removal, a suspension, more uses,
-//!   a later Last Used, the emptier bucket. Everything else stays as it is on the target, and is reported.
-//! - Every rule is monotone: an import that is repeated changes nothing, and one that broke off is completed by another
-//!   run.
+//! - Absent records are created. Of those that are there, revocations, removals and suspensions are taken over; every
+//!   other difference is a conflict, which is reported and changes nothing.
+//! - An import that is repeated changes nothing, and one that broke off is completed by another run.
 
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
-use super::keys::{import_batch, look_up_digests};
+use super::batch::{self, BATCH, complete};
+use super::look_up::{Found, look_up};
 use super::report::{Finding, Mismatch, Record, Report};
 use super::retry::{MigrationError, retry};
-use super::{batch, orgs, rules, tokens, users};
-use crate::import::{Import, Importer};
-use crate::{FederationRule, KeyExport, Org, State, StateRecord, UserExport};
+use crate::import::{Import, ImportError, Importer};
+use crate::{KeyExport, Org, State, StateRecord};
+use domain::clock;
 use domain::identity::OrgId;
-use domain::key::{KeyDigest, KeyId, OrgTag};
+use domain::key::OrgTag;
 use domain::management_token::ManagementToken;
 
 /// Imports records in their order: an organization before its users, and those before their rules, keys and tokens.
@@ -24,37 +24,8 @@ use domain::management_token::ManagementToken;
 pub async fn import(records: &[StateRecord], state: &State) -> Result<Report, MigrationError> {
     let store = Importer(state);
     let mut report = Report::default();
-    for run in records.chunk_by(is_same_group) {
-        match run.first() {
-            Some(StateRecord::Org(_)) => {
-                let orgs: Vec<&Org> = run.iter().filter_map(as_org).collect();
-                orgs::import_orgs(store, &orgs, &mut report).await?;
-            }
-            Some(StateRecord::User(first)) => {
-                let users: Vec<&UserExport> = run.iter().filter_map(as_user).collect();
-                match retry(async || store.tag_of(first.user.org).await).await? {
-                    Some(tag) => users::import_users(store, tag, &users, &mut report).await?,
-                    None => report.left_out.users += users.len() as u64,
-                }
-            }
-            Some(StateRecord::Key(first)) => {
-                let keys: Vec<&KeyExport> = run.iter().filter_map(as_key).collect();
-                import_keys(store, first.key.org, first.key.id.tag(), &keys, &mut report).await?;
-            }
-            Some(StateRecord::Digests(key, digests)) => import_digests(store, *key, digests, &mut report).await?,
-            Some(StateRecord::Rule(first)) => {
-                let rules: Vec<&FederationRule> = run.iter().filter_map(as_rule).collect();
-                match retry(async || store.tag_of(first.org).await).await? {
-                    Some(tag) => rules::import_rules(store, tag, &rules, &mut report).await?,
-                    None => report.left_out.rules += rules.len() as u64,
-                }
-            }
-            Some(StateRecord::Token(_)) => {
-                let tokens: Vec<&ManagementToken> = run.iter().filter_map(as_token).collect();
-                tokens::import_tokens(store, &tokens, &mut report).await?;
-            }
-            None => {}
-        }
+    for group in records.chunk_by(is_same_group) {
+        import_group(store, group, &mut report).await?;
     }
     confirm(store, records).await?;
     if report.has_changes() {
@@ -63,13 +34,144 @@ pub async fn import(records: &[StateRecord], state: &State) -> Result<Report, Mi
     Ok(report)
 }
 
+/// Returns whether two records that follow each other are imported together.
+fn is_same_group(one: &StateRecord, next: &StateRecord) -> bool {
+    match (one, next) {
+        (StateRecord::Org(_), StateRecord::Org(_)) | (StateRecord::Token(_), StateRecord::Token(_)) => true,
+        (StateRecord::User(_), StateRecord::User(_)) | (StateRecord::Rule(_), StateRecord::Rule(_)) => {
+            owner(one) == owner(next)
+        }
+        (StateRecord::Key(key), StateRecord::Key(other)) => {
+            owner(one) == owner(next) && key.key.id.tag() == other.key.id.tag()
+        }
+        _ => false,
+    }
+}
+
+/// The organization without which a user, a rule or a key has no place.
+fn owner(record: &StateRecord) -> Option<OrgId> {
+    match record {
+        StateRecord::User(user) => Some(user.user.org),
+        StateRecord::Rule(rule) => Some(rule.org),
+        StateRecord::Key(key) => Some(key.key.org),
+        StateRecord::Org(_) | StateRecord::Digests(..) | StateRecord::Token(_) => None,
+    }
+}
+
+async fn import_group(store: Importer<'_>, group: &[StateRecord], report: &mut Report) -> Result<(), MigrationError> {
+    let Some(first) = group.first() else { return Ok(()) };
+    let mut tag = None;
+    let mut concurrent = 1;
+    if let Some(org) = owner(first) {
+        tag = retry(async || store.tag_of(org).await).await?;
+        if let StateRecord::Key(key) = first {
+            // The ids of an organization's keys begin with its tag: with another one, the organization is in conflict.
+            tag = tag.filter(|tag| *tag == key.key.id.tag());
+            concurrent = batch::concurrent(store);
+        }
+        if tag.is_none() {
+            group.iter().for_each(|record| report.leave_out(record));
+            return Ok(());
+        }
+    }
+    let batches = group.chunks(batch::size(store)).map(async |batch| {
+        let find = async || look_up(store, tag, batch).await;
+        complete(find, async |found: &[Found]| write(store, tag, batch, found).await).await
+    });
+    let found: Vec<Vec<Found>> = stream::iter(batches).buffered(concurrent).try_collect().await?;
+    group.iter().zip(found.into_iter().flatten()).for_each(|(record, found)| report.note(record, found));
+    Ok(())
+}
+
+/// Writes what a batch lacks on the target.
+async fn write(
+    store: Importer<'_>,
+    tag: Option<OrgTag>,
+    batch: &[StateRecord],
+    found: &[Found],
+) -> Result<(), ImportError> {
+    let records = || batch.iter().zip(found);
+    let is_claimed = |found: &Found| !(found.is_absent && store.writes_digests_with_keys());
+    let claims = found.iter().filter(|found| is_claimed(found)).flat_map(|found| &found.claims);
+    store.write_each(claims.map(|claim| Import::Digest(*claim)).collect()).await?;
+    let absent = records().filter(|(_, found)| found.is_absent);
+    let imports: Vec<Import> = absent.filter_map(|(record, _)| import_of(record, tag)).collect();
+    match batch.first() {
+        // Of any hash slots.
+        Some(StateRecord::Org(_) | StateRecord::Token(_)) => store.write_each(imports).await?,
+        _ => store.write(imports).await?,
+    }
+    let unlisted = records().filter(|(_, found)| found.is_unlisted).filter_map(|(record, _)| as_org(record));
+    store.list_orgs(unlisted).await?;
+    let withdrawals = found.iter().map(|found| Ok(&found.withdrawals));
+    let withdraw = async |changes: &Vec<_>| {
+        for change in changes {
+            store.withdraw(Clone::clone(change)).await?;
+        }
+        Ok(())
+    };
+    stream::iter(withdrawals).try_for_each_concurrent(BATCH, withdraw).await
+}
+
+/// The creation of a record; none of digests, which are claimed.
+fn import_of(record: &StateRecord, tag: Option<OrgTag>) -> Option<Import> {
+    Some(match record {
+        StateRecord::Org(org) => Import::Org(org.clone()),
+        StateRecord::User(export) => Import::User { tag: tag?, user: export.user.clone(), creation: export.creation },
+        StateRecord::Key(key) => Import::Key(key.clone()),
+        StateRecord::Rule(rule) => Import::Rule { tag: tag?, rule: rule.clone() },
+        StateRecord::Token(token) => Import::Token { token: token.clone(), now: clock::now() },
+        StateRecord::Digests(..) => return None,
+    })
+}
+
+impl Report {
+    /// Notes a record whose organization is not on the target.
+    fn leave_out(&mut self, record: &StateRecord) {
+        match record {
+            StateRecord::User(_) => self.left_out.users += 1,
+            StateRecord::Key(_) => self.left_out.keys += 1,
+            StateRecord::Rule(_) => self.left_out.rules += 1,
+            StateRecord::Token(_) => self.left_out.tokens += 1,
+            StateRecord::Org(_) | StateRecord::Digests(..) => unreachable!("they have no owner"),
+        }
+    }
+
+    /// Notes a record as it was found.
+    fn note(&mut self, record: &StateRecord, found: Found) {
+        self.withdrawn += u64::from(!found.withdrawals.is_empty());
+        self.expired += u64::from(found.is_expired);
+        match found.conflict {
+            Some(Mismatch::OwnerMissing) => return self.leave_out(record),
+            Some(problem) => return self.conflicts.push(Finding { record: Record::of(record), problem }),
+            None if found.is_expired => return,
+            None => {}
+        }
+        let digests = match record {
+            StateRecord::Key(key) => key.digests().count(),
+            StateRecord::Digests(_, digests) => digests.len(),
+            _ => 0,
+        };
+        self.digests.copied += found.claims.len() as u64;
+        self.digests.already_there += (digests - found.claims.len()) as u64;
+        let count = match record {
+            StateRecord::Org(_) => &mut self.orgs,
+            StateRecord::User(_) => &mut self.users,
+            StateRecord::Key(_) => &mut self.keys,
+            StateRecord::Rule(_) => &mut self.rules,
+            StateRecord::Token(_) => &mut self.tokens,
+            StateRecord::Digests(..) => return,
+        };
+        count.add_one(!found.is_absent && !found.is_unlisted);
+    }
+}
+
 /// Waits for the replicas that are configured.
 async fn confirm(store: Importer<'_>, records: &[StateRecord]) -> Result<(), MigrationError> {
     let keys: Vec<&KeyExport> = records.iter().filter_map(as_key).collect();
     let mut orgs: Vec<(OrgId, OrgTag)> = records.iter().filter_map(as_org).map(|org| (org.id, org.tag)).collect();
     orgs.extend(keys.iter().map(|key| (key.key.org, key.key.id.tag())));
-    let owner = |record| as_user(record).map(|user| user.user.org).or_else(|| as_rule(record).map(|rule| rule.org));
-    let mut owners: Vec<OrgId> = records.iter().filter_map(owner).collect();
+    let mut owners: Vec<OrgId> = records.iter().filter(|record| as_key(record).is_none()).filter_map(owner).collect();
     owners.dedup();
     for org in owners {
         orgs.extend(retry(async || store.tag_of(org).await).await?.map(|tag| (org, tag)));
@@ -81,81 +183,12 @@ async fn confirm(store: Importer<'_>, records: &[StateRecord]) -> Result<(), Mig
     Ok(())
 }
 
-/// Returns whether two records that follow each other are imported together.
-fn is_same_group(one: &StateRecord, next: &StateRecord) -> bool {
-    match (one, next) {
-        (StateRecord::Org(_), StateRecord::Org(_)) => true,
-        (StateRecord::User(one), StateRecord::User(next)) => one.user.org == next.user.org,
-        (StateRecord::Key(one), StateRecord::Key(next)) => {
-            one.key.org == next.key.org && one.key.id.tag() == next.key.id.tag()
-        }
-        (StateRecord::Rule(one), StateRecord::Rule(next)) => one.org == next.org,
-        (StateRecord::Token(_), StateRecord::Token(_)) => true,
-        _ => false,
-    }
-}
-
-async fn import_keys(
-    store: Importer<'_>,
-    org: OrgId,
-    tag: OrgTag,
-    keys: &[&KeyExport],
-    report: &mut Report,
-) -> Result<(), MigrationError> {
-    // The ids of an organization's keys begin with its tag: with another one, the organization is in conflict.
-    if retry(async || store.tag_of(org).await).await? != Some(tag) {
-        report.left_out.keys += keys.len() as u64;
-        return Ok(());
-    }
-    let batches = keys.chunks(batch::size(store)).map(async |batch| {
-        let mut of_batch = Report::default();
-        import_batch(store, batch, &mut of_batch).await?;
-        Ok(of_batch)
-    });
-    let reports: Vec<Report> = stream::iter(batches).buffered(batch::concurrent(store)).try_collect().await?;
-    reports.into_iter().for_each(|of_batch| report.add(of_batch));
-    Ok(())
-}
-
-/// Adds digests that an existing key had.
-async fn import_digests(
-    store: Importer<'_>,
-    key: KeyId,
-    digests: &[KeyDigest],
-    report: &mut Report,
-) -> Result<(), MigrationError> {
-    let found = |problem| Finding { record: Record::Key(key), problem };
-    if retry(async || store.key(key).await).await?.is_none() {
-        report.in_the_way.push(found(Mismatch::OwnerMissing));
-        return Ok(());
-    }
-    match retry(async || look_up_digests(store, key, digests.iter()).await).await? {
-        Err(taken) => report.in_the_way.push(found(taken)),
-        Ok(claims) => {
-            report.digests.copied += claims.len() as u64;
-            report.digests.already_there += (digests.len() - claims.len()) as u64;
-            for claim in claims {
-                retry(async || store.write(vec![Import::Digest(claim)]).await).await?;
-            }
-        }
-    }
-    Ok(())
-}
-
 fn as_org(record: &StateRecord) -> Option<&Org> {
     if let StateRecord::Org(org) = record { Some(org) } else { None }
 }
 
-fn as_user(record: &StateRecord) -> Option<&UserExport> {
-    if let StateRecord::User(user) = record { Some(user) } else { None }
-}
-
-fn as_key(record: &StateRecord) -> Option<&KeyExport> {
+pub(super) fn as_key(record: &StateRecord) -> Option<&KeyExport> {
     if let StateRecord::Key(key) = record { Some(key) } else { None }
-}
-
-fn as_rule(record: &StateRecord) -> Option<&FederationRule> {
-    if let StateRecord::Rule(rule) = record { Some(rule) } else { None }
 }
 
 fn as_token(record: &StateRecord) -> Option<&ManagementToken> {

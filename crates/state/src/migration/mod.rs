@@ -1,9 +1,9 @@
 //! Migration: export and import of a state as a file, which move it between any two variants, also while gateways serve
 //! from the target.
 //!
-//! - [`import()`] takes records from a file ([`mod@file`]) into any state. Missing records are created. Of what exists,
-//!   the stricter of two wins, so an old file brings no revoked key back and fills no bucket. Conflicts are reported,
-//!   never overwritten.
+//! - [`import()`] takes records from a file ([`mod@file`]) into any state. Absent records are created. Of those that
+//!   are there, revocations, removals and suspensions are taken over; every other difference is a conflict, which is
+//!   reported and changes nothing. So an old file brings no revoked key back and fills no bucket.
 //! - Organizations come first, then the users of each, then its federation rules and keys, and management tokens last.
 //! - A batch is looked up on the target, and what is missing is written by one script, unless another writer was
 //!   faster. So an import that was interrupted anywhere is completed by another one.
@@ -12,12 +12,9 @@
 
 mod report;
 mod retry;
+mod difference;
+mod look_up;
 mod batch;
-mod orgs;
-mod users;
-mod keys;
-mod rules;
-mod tokens;
 mod import;
 mod compare;
 pub mod file;

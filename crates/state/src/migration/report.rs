@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use crate::FederationRule;
+use crate::StateRecord;
 use domain::counted::counted;
 use domain::identity::{OrgId, UserId};
 use domain::key::{KeyId, OrgTag};
@@ -30,19 +30,15 @@ pub struct Report {
     /// Management tokens that were not copied because they have expired.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub expired: u64,
-    /// Existing keys that took over more uses, a later last use or an emptier bucket.
-    pub caught_up: u64,
-    /// Organizations suspended, users removed, keys revoked or narrowed, and management tokens revoked because they are
-    /// so in the source.
+    /// Organizations suspended, users removed, withdrawn or suspended, and keys and management tokens revoked because
+    /// they are so in the file.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub withdrawn: u64,
-    /// Existing records that differ in fields of which none is the stricter, and that stayed as they were.
-    #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub kept: Vec<Finding>,
     /// Records that were not copied because their organization or their user was not.
     pub left_out: LeftOut,
-    /// Records that were not copied because of a conflict with a record on the target, which was not changed.
-    pub in_the_way: Vec<Finding>,
+    /// Records that differ from those on the target, or whose place another one has there. Nothing was changed, but for
+    /// withdrawals.
+    pub conflicts: Vec<Finding>,
 }
 
 /// Number of records that were copied, and of those that existed before and are equal.
@@ -76,7 +72,7 @@ pub struct Finding {
 }
 
 /// A record of the directory.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(tag = "record", content = "id", rename_all = "snake_case")]
 #[allow(missing_docs, reason = "each is what its name says")]
 pub enum Record {
@@ -116,22 +112,22 @@ pub enum Mismatch {
     /// Another key has one of its digests.
     #[error("another key has, or had, one of its digests: {0}")]
     DigestTaken(KeyId),
+    /// Another management token has its digest.
+    #[error("another token has its digest: {0}")]
+    SecretTaken(TokenId),
     /// There are as many management tokens as there may be.
     #[error("there are {} already; those that expire make room", counted(.0, "token"))]
     TooManyTokens(u32),
     /// The other record differs in these fields.
     #[error("it is there, and is not the same: {}", .0.join(", "))]
-    Differs(Vec<&'static str>),
-    /// The target's values of these fields stay.
-    #[error("it is there already, and keeps what it has there: {}", .0.join(", "))]
-    Kept(Vec<&'static str>),
+    Differs(Vec<String>),
     /// Its organization or its user is not on the target.
     #[error("its organization or its user is not there")]
     OwnerMissing,
     /// The text of a mismatch that a gateway reported.
     #[error("{0}")]
     Reported(String),
-    /// The other export lacks it.
+    /// The other export, or the target, lacks it.
     #[error("it is missing")]
     Missing,
 }
@@ -139,20 +135,13 @@ pub enum Mismatch {
 impl Report {
     /// Returns true when every record is on the target now.
     pub fn is_complete(&self) -> bool {
-        self.in_the_way.is_empty() && self.left_out == LeftOut::default()
+        self.conflicts.is_empty() && self.left_out == LeftOut::default()
     }
 
     /// Returns whether the target was changed.
     pub(super) fn has_changes(&self) -> bool {
         let counts = [self.orgs, self.users, self.keys, self.digests, self.rules, self.tokens];
-        counts.iter().any(|count| count.copied > 0) || self.caught_up + self.withdrawn > 0
-    }
-
-    /// Notes fields that stayed as they were.
-    pub(super) fn keep(&mut self, record: Record, fields: Vec<&'static str>) {
-        if !fields.is_empty() {
-            self.kept.push(Finding { record, problem: Mismatch::Kept(fields) });
-        }
+        counts.iter().any(|count| count.copied > 0) || self.withdrawn > 0
     }
 
     /// Adds the counts and findings of another part.
@@ -170,21 +159,31 @@ impl Report {
             count.already_there += more.already_there;
         }
         self.expired += other.expired;
-        self.caught_up += other.caught_up;
         self.withdrawn += other.withdrawn;
-        self.kept.extend(other.kept);
         self.left_out.users += other.left_out.users;
         self.left_out.keys += other.left_out.keys;
         self.left_out.rules += other.left_out.rules;
         self.left_out.tokens += other.left_out.tokens;
-        self.in_the_way.extend(other.in_the_way);
+        self.conflicts.extend(other.conflicts);
     }
 }
 
 impl Record {
+    /// The id of a record; of more digests, that of their key.
+    pub(super) fn of(record: &StateRecord) -> Self {
+        match record {
+            StateRecord::Org(org) => Self::Org(org.id),
+            StateRecord::User(user) => Self::User(user.user.id),
+            StateRecord::Key(key) => Self::Key(key.key.id),
+            StateRecord::Digests(key, _) => Self::Key(*key),
+            StateRecord::Rule(rule) => Self::rule(rule.org, &rule.name),
+            StateRecord::Token(token) => Self::Token(token.id),
+        }
+    }
+
     /// A federation rule.
-    pub(super) fn of_rule(rule: &FederationRule) -> Self {
-        Self::Rule(format!("{}/{}", rule.org, rule.name))
+    pub fn rule(org: OrgId, name: &str) -> Self {
+        Self::Rule(format!("{org}/{name}"))
     }
 }
 

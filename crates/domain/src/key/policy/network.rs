@@ -1,7 +1,7 @@
 //! Networks that a key may be used from: CIDR blocks (RFC 4632; RFC 4291, section 2.3) in canonical form.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use ipnet::{IpNet, Ipv4Net};
@@ -50,24 +50,6 @@ impl Network {
         let v4 = mapped.and_then(|(address, prefix)| Ipv4Net::new(address, prefix).ok());
         v4.map_or(network, IpNet::V4)
     }
-}
-
-/// The networks that are in one of each list, where an empty list has all.
-///
-/// Of two networks one contains the other, or they have no address in common. Where two lists
-/// have none in common, the result is `::/128`, the unspecified address, which no client has.
-pub(super) fn intersection(first: &[Network], second: &[Network]) -> Vec<Network> {
-    if first.is_empty() || second.is_empty() {
-        return [first, second].concat();
-    }
-    let within = |some: &[Network], others: &[Network]| -> Vec<Network> {
-        some.iter().copied().filter(|network| network.is_in_one_of(others)).collect()
-    };
-    let mut both = [within(first, second), within(second, first)].concat();
-    both.sort_unstable();
-    both.dedup();
-    // Empty would stand for every address.
-    if both.is_empty() { vec![Network(IpAddr::V6(Ipv6Addr::UNSPECIFIED).into())] } else { both }
 }
 
 impl FromStr for Network {
@@ -139,13 +121,5 @@ mod tests {
         for text in ["", "10.0.0.0/33", "::/129", "10.0.0/8", "example.com", "10.0.0.0/8 "] {
             assert!(matches!(text.parse::<Network>(), Err(InvalidNetwork::Syntax(_))), "{text}");
         }
-    }
-
-    #[test]
-    fn intersection_without_an_address_admits_nobody() {
-        let of = |texts: &[&str]| texts.iter().map(|text| network(text)).collect::<Vec<_>>();
-        assert_eq!(intersection(&of(&["10.0.0.0/8"]), &of(&["10.1.0.0/16", "11.0.0.0/8"])), of(&["10.1.0.0/16"]));
-        assert_eq!(intersection(&of(&["10.0.0.0/8"]), &[]), of(&["10.0.0.0/8"]));
-        assert_eq!(intersection(&of(&["10.0.0.0/8"]), &of(&["11.0.0.0/8"])), of(&["::/128"]));
     }
 }

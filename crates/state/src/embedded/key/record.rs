@@ -208,19 +208,6 @@ impl KeyRecord {
         counted
     }
 
-    /// The usage of this moment, merged with that of an export: more uses, a later last use, and an emptier bucket.
-    pub(crate) fn merged_usage(&self, export: &KeyExport, now: Micros) -> Usage {
-        self.state().merged_usage(export, now)
-    }
-
-    /// Takes over what [`KeyState::merged_usage`] says.
-    pub(crate) fn merge_usage(self: &Arc<Self>, export: &KeyExport, now: Micros, dirty: &DirtyKeys) {
-        let mut state = self.state();
-        let Usage { bucket, last_used, uses, .. } = state.merged_usage(export, now);
-        (state.bucket, state.last_used, state.uses) = (bucket, last_used.into(), uses);
-        self.mark_dirty(&mut state, dirty);
-    }
-
     /// Sets or removes the key's own quota, and applies the quota that is then in force.
     pub(crate) fn set_quota(self: &Arc<Self>, own: Option<Quota>, default: Quota, now: Micros, dirty: &DirtyKeys) {
         let mut state = self.state();

@@ -205,20 +205,6 @@ impl KeyState {
         true
     }
 
-    /// The usage of this moment, merged with that of an export: more uses, a later last use, and the emptier bucket.
-    pub(super) fn merged_usage(&self, export: &KeyExport, now: Micros) -> Usage {
-        let quota = self.quota();
-        let theirs = export.bucket_under(quota, now);
-        let level = |bucket: Bucket| bucket.refill(quota, now).level;
-        let bucket = if level(theirs) < level(self.bucket) { theirs } else { self.bucket };
-        Usage {
-            bucket,
-            per_us: quota.per_micros(),
-            last_used: self.last_used.get().max(export.key.last_used),
-            uses: self.uses.max(export.key.uses),
-        }
-    }
-
     /// The usage of this moment.
     pub(super) fn usage(&self) -> Usage {
         let per_us = self.quota().per_micros();

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
 
 use super::fields::{BucketLine, PolicyLine, QuotaLine, check_name, hex, hex_all, parse_actors, parse_all};
 use super::invalid_record::InvalidRecord;
@@ -114,6 +115,17 @@ pub(super) fn lines(record: &StateRecord) -> Vec<Line> {
         StateRecord::Digests(key, digests) => digest_lines(*key, digests).collect(),
         StateRecord::Rule(rule) => vec![Line::Rule(rule.clone())],
         StateRecord::Token(token) => vec![Line::Token(token.clone())],
+    }
+}
+
+/// The fields of a record's first line, by their names.
+pub(crate) fn fields(record: &StateRecord) -> Map<String, Value> {
+    let line = lines(record).swap_remove(0);
+    let line = serde_json::to_value(line).expect("records are structs of texts and numbers");
+    let Value::Object(line) = line else { unreachable!("a line is an object of its kind") };
+    match line.into_iter().next() {
+        Some((_, Value::Object(fields))) => fields,
+        _ => unreachable!("a record is an object"),
     }
 }
 

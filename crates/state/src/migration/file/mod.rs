@@ -29,6 +29,7 @@ use super::report::is_zero;
 use domain::clock::{self, Micros};
 
 pub use invalid_record::InvalidRecord;
+pub(super) use line::fields;
 pub use line::parse_record;
 pub use reader::{FileError, Flaw, Reader, verify};
 pub use writer::Writer;

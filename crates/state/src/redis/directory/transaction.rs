@@ -9,10 +9,10 @@ use serde_json::json;
 
 use super::check::{Check, Record};
 use super::record_fields::quota_numbers;
+use crate::CreationBucket;
 use crate::bucket::Bucket;
 use crate::redis::record_codec::new_version;
 use crate::redis::scripts::Scripts;
-use crate::{CreationBucket, KeyExport};
 use domain::clock::Micros;
 use domain::quota::Quota;
 use redis_client::{CommandError, Script, hash_slot};
@@ -136,25 +136,9 @@ impl<F> Transaction<F> {
         self.write(("take_token", record, quota));
     }
 
-    /// Makes the bucket of the keys that a user creates as empty as this one, if it is fuller.
-    pub(crate) fn limit_tokens(&mut self, record: Record, from: &CreationBucket, quota: Quota) {
-        let Bucket { level, at } = from.bucket;
-        self.write(("limit_tokens", record, level, at, from.per_us, quota_numbers(quota)));
-    }
-
     /// Sets the bucket of the keys that a new user creates.
     pub(crate) fn set_tokens(&mut self, record: Record, creation: &CreationBucket) {
         self.write(("set_tokens", record, creation.bucket.level, creation.bucket.at, creation.per_us));
-    }
-
-    /// Takes over more uses, a later last use and an emptier bucket, each by itself. Buckets are compared under the
-    /// quota in force, which has been so for `age` microseconds.
-    pub(crate) fn merge_usage(&mut self, record: Record, from: &KeyExport, quota: Quota, age: u64) {
-        let Bucket { level, at } = from.bucket;
-        let uses = from.key.uses;
-        let used = from.key.last_used.unwrap_or_default();
-        let quotas = [from.quota, quota].map(quota_numbers);
-        self.write(("merge_usage", record, level, at, uses, used, quotas, age));
     }
 
     /// Deletes a record.

@@ -9,10 +9,8 @@ use super::record_codec::new_version;
 use super::record_names::hex;
 use crate::import::{DigestClaim, Import, ImportError};
 use crate::{CreationBucket, FederationRule, KeyExport, Org, Unavailable, User};
-use domain::clock;
 use domain::key::OrgTag;
 use domain::names::looks as looks_of;
-use domain::quota::Quota;
 use redis_client::CommandError;
 
 mod confirm;
@@ -37,13 +35,7 @@ impl Writer<'_> {
                     UserIndex(self.0).add(user).await?;
                     self.create_user(&mut transaction, *tag, user, creation.as_ref())?;
                 }
-                Import::Creation { tag, user, creation } => {
-                    let record = transaction.record(self.0.shared.names.user(*tag, *user));
-                    transaction.check(Check::Present(record), CommitError::Conflict);
-                    transaction.limit_tokens(record, creation, self.0.bounds().key_creation);
-                }
                 Import::Key(export) => self.create_key(&mut transaction, export)?,
-                Import::Usage { export, own } => self.merge(&mut transaction, export, *own),
                 Import::Digest(claim) => self.claim(&mut transaction, claim),
                 Import::Rule { tag, rule } => self.create_rule(&mut transaction, *tag, rule),
                 // Redis has its own time.
@@ -110,7 +102,6 @@ impl Writer<'_> {
         transaction.hset(record, &user_fields(user));
         transaction.hset_field(record, "version", &new_version()?);
         transaction.rpush(list, &id);
-        // As it is: a new user has no other one that could be emptier.
         creation.into_iter().for_each(|creation| transaction.set_tokens(record, creation));
         Ok(())
     }
@@ -135,14 +126,6 @@ impl Writer<'_> {
         transaction.check(Check::Present(owner), CommitError::Conflict);
         transaction.check(Check::NoField(rules, &rule.name), CommitError::Conflict);
         transaction.hset_field(rules, &rule.name, &rule.to_json());
-    }
-
-    fn merge(self, transaction: &mut Transaction<CommitError>, export: &KeyExport, own: Option<Quota>) {
-        let record = transaction.record(self.0.shared.names.key(export.key.id));
-        let defaults = self.0.shared.defaults.load();
-        let age = clock::now().since(defaults.quota_since);
-        transaction.check(Check::Present(record), CommitError::Conflict);
-        transaction.merge_usage(record, export, defaults.limits.quota.in_force(own), age);
     }
 
     fn claim(self, transaction: &mut Transaction<CommitError>, claim: &DigestClaim) {

@@ -17,11 +17,7 @@
 --         "hset" key field value … | "hdel" key field … | "rpush" key value | "sadd" key value | "srem" key value
 --         "zadd" key score value | "zrem" key value | "del" key | "pexpireat" key time | "pexpire" key milliseconds
 --         "take_token" key quota             takes a token from the user's bucket of keys to create
---         "limit_tokens" key level at per quota   makes that bucket as empty as this one, if it is fuller
 --         "set_tokens" key level at per      that bucket of a new user
---         "merge_usage" key level at uses used quotas age   takes over more uses, a later last use and an emptier
---                                            bucket, each by itself; of the two quotas, the bucket is measured in the
---                                            first, and the second is in force for `age` microseconds
 --         "sweep" key index count            removes at most so many values of a sorted set whose time is over, and the
 --                                            fields of these names from a hash
 --         "prune" key count                  removes at most so many values of a sorted set whose time is over
@@ -82,25 +78,7 @@ local writes = {
     local level, at = creation(key, quota)
     call('HSET', key, 'creation', struct.pack('<ddd', level - quota.per, at, quota.per))
   end,
-  limit_tokens = function(key, level, at, was, quota)
-    local now_level = level
-    if was ~= quota.per then now_level = converted(level, was, quota.per, quota.capacity) end
-    now_level = refilled(now_level, at, quota.requests, quota.capacity, time(change.now))
-    if now_level < creation(key, quota) then call('HSET', key, 'creation', struct.pack('<ddd', level, at, was)) end
-  end,
   set_tokens = function(key, level, at, per) call('HSET', key, 'creation', struct.pack('<ddd', level, at, per)) end,
-  merge_usage = function(key, level, at, uses, used, quotas, age)
-    local of, quota = quotas[1], quotas[2]
-    local record, now = call('HMGET', key, 'live', 'metered'), time(change.now)
-    local version, its_level, its_at, per, its_uses, its_used = struct.unpack('<c8ddddd', record[1])
-    local metered = record[2]
-    local theirs = settled(level, at, packed(of), quota.requests, quota.per, quota.capacity, age, now)
-    local ours = settled(its_level, its_at, metered, quota.requests, quota.per, quota.capacity, age, now)
-    if theirs < ours then its_level, its_at, per, metered = level, at, of.per, packed(of) end
-    local live = struct.pack('<c8ddddd', version, its_level, its_at, per, math.max(uses, its_uses),
-      math.max(used, its_used))
-    call('HSET', key, 'live', live, 'metered', metered)
-  end,
   sweep = function(key, index, count)
     local now = string.format('%.0f', time(change.now))
     local over = call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, count)
