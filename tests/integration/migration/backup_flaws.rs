@@ -1,11 +1,16 @@
 //! Import of files that are damaged or hold impossible records: refused with their lines.
 
+use domain::clock;
+use domain::key::KeyDigest;
+use serde_json::{Value, json};
 use state::StateRecord;
 use state::migration::file::{FileError, Flaw, parse_record, verify};
+use state::migration::{Mismatch, Records, compare};
 
-use super::backup::{Directory, export};
+use super::backup::{Directory, content, export, import_file};
 use super::installation::runtime;
 use super::records::RecordMaker;
+use crate::support::Random;
 
 /// The errors of a file.
 fn flaws(file: &[u8]) -> Vec<String> {
@@ -38,9 +43,11 @@ fn flawed_files_are_refused_with_their_lines() {
     let swapped = flaws(&edited(&|lines| lines.swap(2, 3)));
     assert!(swapped.len() == 1 && swapped[0].contains("SHA-256"), "{swapped:?}");
     let doubled = flaws(&edited(&|lines| lines.insert(3, lines[3].clone())));
-    assert!(doubled[0].contains("too many"), "{doubled:?}");
-    let missing = flaws(&edited(&|lines| drop(lines.remove(3))));
+    assert!(doubled[0].starts_with("line 5: another record of the file has the same id"), "{doubled:?}");
+    let missing = flaws(&edited(&|lines| drop(lines.remove(5))));
     assert!(missing[0].contains("missing"), "{missing:?}");
+    let without_org = flaws(&edited(&|lines| drop(lines.remove(3))));
+    assert!(without_org[0].contains("its organization is not in the lines before it"), "{without_org:?}");
     let changed = flaws(&edited(&|lines| lines[1] = lines[1].replace("acme", "acmf")));
     assert!(changed[0].contains("SHA-256"), "{changed:?}");
     // Not valid, in several lines: each is named.
@@ -160,4 +167,229 @@ fn bucket_of_created_keys_that_could_not_be_is_refused() {
     let line = user.replace(&format!("\"level\":{level}"), "\"level\":9007199254740993");
     assert_ne!(line, user);
     assert!(parse_record(line.as_bytes()).unwrap_err().to_string().contains("level of a bucket"));
+}
+
+/// The lines between the first and the last with their counts and their SHA-256, as someone would write them who
+/// changes a file on purpose.
+fn summed(lines: &[String]) -> Vec<u8> {
+    let between = lines[1..lines.len() - 1].iter().map(|line| format!("{line}\n")).collect::<String>();
+    let count = |kind: &str| between.lines().filter(|line| line.starts_with(&format!("{{\"{kind}\":"))).count();
+    let digests: usize = between.lines().map(digests_of).sum();
+    let hash =
+        KeyDigest::of(between.as_bytes()).as_bytes().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let mut end = json!({ "orgs": count("org"), "users": count("user"), "keys": count("key"), "digests": digests });
+    for (name, kind) in [("rules", "rule"), ("tokens", "token")] {
+        if count(kind) > 0 {
+            end[name] = count(kind).into();
+        }
+    }
+    end["sha256"] = hash.into();
+    format!("{}\n{between}{}\n", lines[0], json!({ "end": end })).into_bytes()
+}
+
+/// The number of digests of a line.
+fn digests_of(line: &str) -> usize {
+    match parse_record(line.as_bytes()) {
+        Ok(StateRecord::Key(key)) => key.digests().count(),
+        Ok(StateRecord::Digests(_, digests)) => digests.len(),
+        _ => 0,
+    }
+}
+
+/// The lines of a state with two organizations: each with a person and a service, a rule and a key; and a token.
+fn two_orgs() -> Vec<String> {
+    let directory = Directory::new();
+    let file = runtime().block_on(async {
+        let state = directory.open();
+        let mut maker = RecordMaker::new(&state);
+        for name in ["acme", "globex"] {
+            let org = maker.org(name).await;
+            let person = maker.user(&org, "ada@example.com").await;
+            maker.key(&org, person, "laptop").await;
+            maker.programs(&org, person).await;
+        }
+        export(&state).await
+    });
+    String::from_utf8(file).unwrap().lines().map(str::to_owned).collect()
+}
+
+/// Each file has the right sums: an import is refused whole, with the line, before its first change.
+#[test]
+fn hostile_files_are_refused_with_their_lines() {
+    let lines = two_orgs();
+    assert!(verify(&*summed(&lines)).is_ok());
+    let numbers = |kind: &str| -> Vec<usize> {
+        (0..lines.len()).filter(|number| lines[*number].starts_with(&format!("{{\"{kind}\":"))).collect()
+    };
+    let (orgs, users, rules) = (numbers("org"), numbers("user"), numbers("rule"));
+    let (keys, tokens) = (numbers("key"), numbers("token"));
+    let field = |line: usize, name: &str| {
+        let record: Value = serde_json::from_str(&lines[line]).unwrap();
+        record.as_object().unwrap().values().next().unwrap()[name].clone()
+    };
+    // The tokens of an organization have an administrator.
+    let of_admin = *tokens.iter().find(|line| !field(**line, "admin").is_null()).unwrap();
+    let of_other = *users.iter().rfind(|line| field(**line, "org") != field(of_admin, "org")).unwrap();
+    // The service of the other organization comes after the rule, and has the flaw.
+    let mut early = lines.clone();
+    early[rules[0]] =
+        lines[rules[0]].replace(field(users[1], "id").as_str().unwrap(), field(users[3], "id").as_str().unwrap());
+    let found = flaws(&summed(&early));
+    let expected = format!("line {}: its rule, key, token or service belongs to another", users[3] + 1);
+    assert!(found[0].starts_with(&expected), "{found:?}");
+    for (line, name, value, problem) in [
+        (orgs[1], "id", field(orgs[0], "id"), "another record of the file has the same id"),
+        (orgs[1], "tag", field(orgs[0], "tag"), "another record of the file has the same tag"),
+        (orgs[1], "name", field(orgs[0], "name"), "another record of the file has the same name"),
+        (users[1], "id", field(users[0], "id"), "another record of the file has the same id"),
+        (users[0], "org", json!("org_aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa"), "its organization is not in the lines before"),
+        (users[0], "permissions", json!(["b", "a"]), "sorted, each once"),
+        (users[0], "email", json!("a".repeat(400) + "@example.com"), "is not an email address"),
+        (users[1], "responsible", field(users[1], "id"), "a service is responsible for a service"),
+        (users[3], "responsible", field(users[0], "id"), "its responsible person belongs to another organization"),
+        (users[0], "responsible", field(users[1], "id"), "is not valid"),
+        (keys[1], "id", field(keys[0], "id"), "another record of the file has the same id"),
+        (keys[1], "sha256", field(keys[0], "sha256"), "another record of the file has the same digest"),
+        (keys[1], "org", field(keys[0], "org"), "its id belongs to another organization"),
+        (keys[1], "user", field(users[0], "id"), "its user belongs to another organization"),
+        (keys[0], "name", json!("n".repeat(1000)), "is not valid"),
+        (rules[1], "name", field(rules[0], "name"), "another record of the file has the same name"),
+        (rules[3], "user", field(users[1], "id"), "its user belongs to another organization"),
+        (rules[0], "user", field(users[0], "id"), "its user is a person"),
+        (tokens[1], "id", field(tokens[0], "id"), "another record of the file has the same id"),
+        (tokens[1], "digest", field(tokens[0], "digest"), "another record of the file has the same digest"),
+        (of_admin, "admin", field(of_other, "id"), "its administrator belongs to another organization"),
+    ] {
+        let mut hostile = lines.clone();
+        let mut record: Value = serde_json::from_str(&lines[line]).unwrap();
+        record.as_object_mut().unwrap().values_mut().next().unwrap()[name] = value;
+        hostile[line] = record.to_string();
+        let expected = format!("line {}: ", line + 1);
+        let errors = verify(&*summed(&hostile)).err();
+        let errors = errors.unwrap_or_else(|| panic!("{name} of {expected}{problem}"));
+        let found: Vec<String> = errors.iter().map(FileError::to_string).collect();
+        assert!(
+            found[0].starts_with(&expected) && found[0].contains(problem),
+            "{name} of {expected}{problem}: {found:?}"
+        );
+    }
+}
+
+/// A file that names users who are not in it is an export of a state in use.
+#[test]
+fn key_of_a_user_who_was_created_meanwhile_is_left_out() {
+    let lines = two_orgs();
+    let person = lines.iter().position(|line| line.contains("\"email\":\"ada@example.com\"")).unwrap();
+    let mut without = lines.clone();
+    without.remove(person);
+    let file = summed(&without);
+    assert!(verify(&*file).is_ok());
+    let directory = Directory::new();
+    runtime().block_on(async {
+        let report = import_file(&file, &directory.open()).await;
+        assert_eq!((report.left_out.keys, report.conflicts.len()), (1, 0), "{report:?}");
+    });
+}
+
+/// Bytes and lines of a file changed at random, 2,000 times: the check refuses each, or it is the same file.
+#[test]
+fn mutated_files_are_refused() {
+    let lines = two_orgs();
+    let original = (lines.join("\n") + "\n").into_bytes();
+    let mut random = Random::new(51);
+    let mut refused = 0;
+    for _ in 0..2000 {
+        let mut file = original.clone();
+        for _ in 0..=random.index(3) {
+            let at = random.index(file.len());
+            let end = at + random.index((file.len() - at).min(80));
+            match random.index(6) {
+                0 => file[at] ^= 1 << random.index(8),
+                1 => drop(file.drain(at..=end)),
+                2 => drop(file.splice(at..at, file[at..=end].to_vec())),
+                3 => file.truncate(at + 1),
+                4 => file[at..=end].reverse(),
+                _ => {
+                    let mut lines: Vec<Vec<u8>> =
+                        file.split_inclusive(|byte| *byte == b'\n').map(<[u8]>::to_vec).collect();
+                    let (one, other) = (random.index(lines.len()), random.index(lines.len()));
+                    lines.swap(one, other);
+                    file = lines.concat();
+                }
+            }
+        }
+        match verify(&*file) {
+            Err(errors) => {
+                assert!(!errors.is_empty() && errors.iter().all(|error| error.line > 0), "{errors:?}");
+                refused += 1;
+            }
+            // The time of the export is in no sum.
+            Ok(_) => assert_eq!(content(&file), content(&original)),
+        }
+    }
+    assert!(refused > 1800, "{refused}");
+}
+
+/// The value of a field, changed in one of several ways.
+fn mutated(value: &Value, other: &Value, random: &mut Random) -> Value {
+    match (random.index(3), value) {
+        (0, _) => other.clone(),
+        (1, Value::Bool(value)) => json!(!value),
+        (1, Value::Number(number)) => json!(number.as_i64().unwrap_or_default() + 1),
+        (1, Value::Array(list)) => Value::Array(list.iter().skip(1).cloned().collect()),
+        (1, Value::String(text)) => {
+            let mut letters: Vec<char> = text.chars().collect();
+            let at = random.index(letters.len().max(1));
+            letters.get_mut(at).into_iter().for_each(|letter| *letter = if *letter == '1' { '2' } else { '1' });
+            letters.into_iter().collect::<String>().into()
+        }
+        _ => Value::Null,
+    }
+}
+
+/// Fields of records changed at random, 2,000 times, in files whose sums are right: each file is refused, or changes
+/// nothing of a record that is there but withdrawals.
+#[test]
+fn changed_files_with_right_sums_change_no_record_that_is_there() {
+    const WITHDRAWALS: [&str; 6] =
+        ["removed", "revoked", "revoked_by", "suspended", "suspended_by_operator", "withdrawn"];
+    let lines = two_orgs();
+    let records: Vec<Value> = lines.iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let kind = |line: usize| records[line].as_object().unwrap().keys().next().unwrap().clone();
+    let original = Records::read(&*summed(&lines)).unwrap();
+    let directory = Directory::new();
+    let mut random = Random::new(51);
+    let (mut refused, mut added, mut withdrawn) = (0, 0, 0);
+    runtime().block_on(async {
+        let state = directory.open();
+        assert!(import_file(&summed(&lines), &state).await.is_complete());
+        for number in 0..2000 {
+            let line = 1 + random.index(lines.len() - 2);
+            let alike: Vec<usize> = (1..lines.len() - 1).filter(|other| kind(*other) == kind(line)).collect();
+            let other = &records[alike[random.index(alike.len())]][kind(line)];
+            let mut record = records[line].clone();
+            let fields = record[kind(line)].as_object_mut().unwrap();
+            let name = fields.keys().nth(random.index(fields.len())).unwrap().clone();
+            fields[&name] = mutated(&fields[&name], &other[&name], &mut random);
+            let mut changed = lines.clone();
+            changed[line] = record.to_string();
+            let file = summed(&changed);
+            if verify(&*file).is_err() {
+                refused += 1;
+                continue;
+            }
+            let report = import_file(&file, &state).await;
+            added += [report.orgs, report.users, report.keys, report.rules, report.tokens]
+                .map(|of| of.copied)
+                .iter()
+                .sum::<u64>();
+            withdrawn += report.withdrawn;
+            let now = Records::read(&*export(&state).await).unwrap();
+            for finding in compare(&original, &now, clock::now()).differences {
+                let Mismatch::Differs(fields) = &finding.problem else { panic!("{number}, {name}: {finding}") };
+                assert!(fields.iter().all(|field| WITHDRAWALS.contains(&&**field)), "{number}, {name}: {finding}");
+            }
+        }
+    });
+    assert!(refused > 500 && added > 10 && withdrawn > 0, "{refused} refused, {added} added, {withdrawn} withdrawn");
 }

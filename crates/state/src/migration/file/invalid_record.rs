@@ -63,6 +63,27 @@ pub enum InvalidRecord {
     /// The creator of a management token is not a line of text.
     #[error("the actor `{}` is none who could create a token", .0.escape_debug())]
     Creator(String),
+    /// The permissions of a user are not sorted, each once.
+    #[error("the permissions of a user are sorted, each once")]
+    Permissions,
+    /// Another record of the file has the same id, name, address or digest.
+    #[error("another record of the file has the same {0}")]
+    Twice(&'static str),
+    /// The organization is not in the lines before.
+    #[error("its organization is not in the lines before it")]
+    NoOrg,
+    /// The key of some digests is not in the lines before.
+    #[error("the key of these digests is not in the lines before it")]
+    NoKey,
+    /// A record belongs to something of another organization.
+    #[error("its {0} belongs to another organization")]
+    Elsewhere(&'static str),
+    /// A rule is not one of a service.
+    #[error("its user is a person, and a rule is one of a service")]
+    RuleOfPerson,
+    /// Services are responsible for each other.
+    #[error("a service is responsible for a service, and only a person can be")]
+    ServiceResponsible,
     /// The last line stands where a record is expected.
     #[error("it is the last line of a file")]
     End,

@@ -14,12 +14,14 @@
 //!   same for the same records, whatever state they come from.
 //! - The last line has the counts and the SHA-256 of all lines between: a file that was truncated, reordered,
 //!   duplicated in part or changed is found before a record is imported.
+//! - No id, name, address or digest is that of two records, and no record belongs to a user of another organization.
 //! - A line is at most [`MAX_LINE`] bytes. Fields that are not known are errors: a record is taken whole or not at all.
 
 mod invalid_record;
 mod fields;
 mod line;
 mod user_line;
+mod owners;
 mod reader;
 mod writer;
 

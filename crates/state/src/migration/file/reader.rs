@@ -7,6 +7,7 @@ use sha2::{Digest as _, Sha256};
 
 use super::invalid_record::InvalidRecord;
 use super::line::{self, Line};
+use super::owners::Owners;
 use super::writer::hex;
 use super::{Counts, FORMAT, Header, MAX_LINE, OLDEST_VERSION, Summary, VERSION};
 use crate::StateRecord;
@@ -24,6 +25,7 @@ pub struct Reader<R> {
     counts: Counts,
     hash: Sha256,
     summary: Option<Summary>,
+    owners: Owners,
     /// Lines that are not valid were skipped: the counts and the SHA-256 say nothing more.
     is_flawed: bool,
 }
@@ -96,6 +98,7 @@ impl<R: BufRead> Reader<R> {
             counts: Counts::default(),
             hash: Sha256::new(),
             summary: None,
+            owners: Owners::default(),
             is_flawed: false,
         };
         let first = reader.read_line()?.ok_or(FileError { line: 1, flaw: Flaw::NotAnExport })?;
@@ -149,6 +152,7 @@ impl<R: BufRead> Reader<R> {
                 }
                 let record = parsed.and_then(Line::into_record)?;
                 line::count(&mut self.counts, &record);
+                self.owners.add(&record, self.is_flawed)?;
                 Ok(Some(record))
             }
         }

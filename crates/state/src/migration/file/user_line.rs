@@ -94,6 +94,9 @@ impl UserLine {
             None => check_normalized(&email, &names::validate_email(&email)?)?,
             Some(_) => check_name(&email, names::validate_service_name(&email))?,
         }
+        if !permissions.is_sorted_by(|one, next| one < next) {
+            return Err(InvalidRecord::Permissions);
+        }
         let is_exact = |line: &CreationLine| line.level.unsigned_abs() < EXACT && (1..EXACT).contains(&line.per_us);
         if creation.as_ref().is_some_and(|line| !is_exact(line)) {
             return Err(InvalidRecord::Level);
