@@ -4,8 +4,8 @@
 //! configuration, (`doctor`) there is a warning or an error, or (`demo --fleet`) a number is not as promised; 2 usage
 //! error, such as an invalid value; 3 (`apply --dry-run`) there is something to change; 4 (`convert`) something has no
 //! counterpart and was left out, or (`state import`) records are in conflict; 64 configuration errors; 69 the gateway
-//! cannot be reached, or (`demo --fleet`) Redis is not installed; 75 temporary failure: the state is in use by a process
-//! that does not respond, or cannot be written, or (`demo --fleet`) the run failed or was interrupted.
+//! cannot be reached, or (`demo --fleet`) Redis is not installed; 75 temporary failure: the state is in use by a
+//! process that does not respond, or cannot be written, or (`demo --fleet`) the run failed or was interrupted.
 //!
 //! Results go to standard output, everything else to standard error.
 

@@ -25,9 +25,9 @@ pub(super) enum Command {
     Export(ExportArgs),
     /// Import a file that `export` wrote, into this or another state
     ///
-    /// Missing records are created. Of those that are there, revocations, removals and suspensions are taken over; each
-    /// other difference is a conflict: it is listed and changes nothing, and the exit code is then 4. An old file brings
-    /// no revoked key and no removed user back, and fills no bucket. Repeating it changes nothing.
+    /// Missing records are created. Of those that are there, revocations, removals and suspensions are taken over. Each
+    /// other difference is a conflict: it is listed and changes nothing, and the exit code is then 4. An old file
+    /// brings no revoked key and no removed user back, and fills no bucket. Repeating it changes nothing.
     Import(ImportArgs),
     /// Accept the state as it is, in place of the one that gateways have served
     ///

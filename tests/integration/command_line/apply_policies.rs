@@ -185,3 +185,28 @@ fn expiry_beyond_a_lowered_maximum_is_a_conflict_before_the_first_change() {
     assert_eq!(installation.json("user list --org acme")["items"], serde_json::json!([]), "nothing was changed");
     assert!(installation.ok("org show acme").out.contains("max expiry 3650d"));
 }
+
+/// Bounds that were set by hand, and that the file does not name, alter what it asks for: that is no drift.
+#[test]
+fn file_is_not_planned_anew_in_an_organization_with_defaults_and_bounds_of_its_own() {
+    for (bounds, fields) in [
+        ("--default-expiry 30d", ""),
+        ("--default-expiry 30d", ", expires: null"),
+        ("--default-expiry 30d --max-expiry 90d", ", expires: null, tags: {}, networks: [], disabled: true"),
+        ("--max-expiry 90d", ", permissions: [], limits: { requests: 60, per: 60m }"),
+        ("--max-expiry 3650d --unused-keys 7d", ", expires: 2030-01-31, concurrent: 500"),
+    ] {
+        let installation = Installation::new();
+        installation.ok("org create acme");
+        installation.ok("org limits acme --concurrent 3");
+        installation.ok(&format!("org policy acme {bounds}"));
+        let file = format!(
+            "organizations: [{{ name: acme, users: [{{ email: ada@example.com }}], keys: [{{ name: one, user: \
+             ada@example.com, sha256: {DIGEST}{fields} }}] }}]\n"
+        );
+        let applied = installation.apply(&file, "--yes");
+        assert!(applied.code == 0 && applied.out.ends_with("applied 2 changes\n"), "{bounds}{fields}: {applied:?}");
+        let again = installation.apply(&file, "--dry-run");
+        assert_eq!((again.code, &*again.out), (0, "nothing to change\n"), "{bounds}{fields}: {again:?}");
+    }
+}

@@ -133,42 +133,6 @@ fn token_that_is_revoked_on_one_side_is_revoked() {
 }
 
 #[test]
-fn other_rule_of_the_name_and_other_token_of_the_id_stay() {
-    let (directory, other, redis) = (Directory::new(), Directory::new(), Redis::start());
-    runtime().block_on(async {
-        let source = directory.open();
-        populated(&source).await;
-        let file = export(&source).await;
-        for state in [other.open(), on_redis(&[redis.url()]).await] {
-            import_file(&file, &state).await;
-            let (rules, tokens) = (rules_of(&state).await, tokens_of(&state).await);
-            let before = export(&state).await;
-            let wider = FederationRule { audience: "https://elsewhere.example.com".into(), ..rules[0].clone() };
-            let foreign = FederationRule { user: state.users(rules[0].org).await.unwrap()[0].id, ..rules[1].clone() };
-            let scoped = ManagementToken { networks: Vec::new(), ..tokens[0].clone() };
-            let stolen = ManagementToken { digest: tokens[0].digest, revoked: Some(clock::now()), ..tokens[1].clone() };
-            let records = [
-                StateRecord::Rule(Box::new(wider)),
-                StateRecord::Rule(Box::new(foreign)),
-                StateRecord::Token(Box::new(scoped)),
-                StateRecord::Token(Box::new(stolen)),
-            ];
-            let report = import(&records, &state).await.unwrap();
-            let (org, differs) = (rules[0].org, "it is there, and is not the same");
-            let expected = [
-                format!("rule {org}/deploy: {differs}: audience"),
-                format!("rule {org}/release: {differs}: user"),
-                format!("token {}: {differs}: networks", tokens[0].id),
-                format!("token {}: {differs}: digest", tokens[1].id),
-            ];
-            assert_eq!(texts(&report.conflicts), expected);
-            assert!(!report.is_complete());
-            assert_same_file(&before, &export(&state).await);
-        }
-    });
-}
-
-#[test]
 fn rules_and_tokens_without_their_owners_are_left_out() {
     on_both(async |state| {
         let maker = RecordMaker::new(&state);

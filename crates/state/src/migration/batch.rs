@@ -3,7 +3,7 @@
 //! A batch is looked up again when another writer was faster or Redis was away. So a record that another run wrote, or
 //! a run whose answer was lost, is found to be there and is not written twice.
 
-use super::look_up::Found;
+use super::found::Found;
 use super::retry::{MigrationError, Retries};
 use crate::import::{ImportError, Importer};
 

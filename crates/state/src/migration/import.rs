@@ -7,7 +7,8 @@
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::batch::{self, BATCH, complete};
-use super::look_up::{Found, look_up};
+use super::found::Found;
+use super::look_up::{as_key, look_up};
 use super::report::{Finding, Mismatch, Record, Report};
 use super::retry::{MigrationError, retry};
 use crate::import::{Import, ImportError, Importer};
@@ -185,10 +186,6 @@ async fn confirm(store: Importer<'_>, records: &[StateRecord]) -> Result<(), Mig
 
 fn as_org(record: &StateRecord) -> Option<&Org> {
     if let StateRecord::Org(org) = record { Some(org) } else { None }
-}
-
-pub(super) fn as_key(record: &StateRecord) -> Option<&KeyExport> {
-    if let StateRecord::Key(key) = record { Some(key) } else { None }
 }
 
 fn as_token(record: &StateRecord) -> Option<&ManagementToken> {

@@ -6,54 +6,14 @@ use std::collections::{BTreeMap, HashMap};
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::batch::BATCH;
-use super::difference::conflict;
-use super::import::as_key;
+use super::found::Found;
 use super::report::Mismatch;
 use crate::import::{DigestClaim, DigestOwner, ImportError, Importer};
-use crate::{Change, FederationRule, KeyExport, MAX_TOKENS, Org, StateRecord, User, UserExport};
+use crate::{FederationRule, KeyExport, MAX_TOKENS, Org, StateRecord, User, UserExport};
 use domain::clock;
 use domain::identity::UserId;
 use domain::key::{KeyDigest, KeyId, OrgTag};
 use domain::management_token::{ManagementToken, TokenId};
-
-/// A record of the file, as it was found on the target. Without any of these it is there and equal.
-#[derive(Default)]
-pub(super) struct Found {
-    /// It is absent, and is created.
-    pub(super) is_absent: bool,
-    /// An organization that the list of all lacks.
-    pub(super) is_unlisted: bool,
-    /// A token that has expired, which is not created.
-    pub(super) is_expired: bool,
-    /// Digests of the key that no key has.
-    pub(super) claims: Vec<DigestClaim>,
-    /// What is withdrawn in the file and not on the target.
-    pub(super) withdrawals: Vec<Change>,
-    /// The difference for which the record stays as it is on the target, but for withdrawals.
-    pub(super) conflict: Option<Mismatch>,
-}
-
-impl Found {
-    fn absent() -> Self {
-        Self { is_absent: true, ..Self::default() }
-    }
-
-    fn conflict(mismatch: Mismatch) -> Self {
-        Self { conflict: Some(mismatch), ..Self::default() }
-    }
-
-    /// Returns whether there is something to write.
-    pub(super) fn has_gap(&self) -> bool {
-        self.is_absent || self.is_unlisted || !self.claims.is_empty() || !self.withdrawals.is_empty()
-    }
-
-    /// Compares a record with the one that the target has.
-    fn compare(record: &StateRecord, stored: &StateRecord) -> Self {
-        let (fields, withdrawals) = conflict(record, stored);
-        let conflict = (!fields.is_empty()).then_some(Mismatch::Differs(fields));
-        Self { withdrawals, conflict, ..Self::default() }
-    }
-}
 
 /// Looks up records of one kind; users and rules are of the organization with this tag.
 pub(super) async fn look_up(
@@ -235,4 +195,8 @@ async fn has_owner(store: Importer<'_>, token: &ManagementToken) -> Result<bool,
     let Some(tag) = store.tag_of(org).await? else { return Ok(false) };
     let Some(admin) = token.admin else { return Ok(true) };
     Ok(store.user(tag, admin).await?.is_some_and(|admin| admin.org == org))
+}
+
+pub(super) fn as_key(record: &StateRecord) -> Option<&KeyExport> {
+    if let StateRecord::Key(key) = record { Some(key) } else { None }
 }

@@ -13,6 +13,7 @@
 mod report;
 mod retry;
 mod difference;
+mod found;
 mod look_up;
 mod batch;
 mod import;

@@ -1,0 +1,45 @@
+//! A record of the file, as it was found on the target.
+
+use super::difference::conflict;
+use super::report::Mismatch;
+use crate::import::DigestClaim;
+use crate::{Change, StateRecord};
+
+/// A record of the file, as it was found on the target. Without any of these it is there and equal.
+#[derive(Default)]
+pub(super) struct Found {
+    /// It is absent, and is created.
+    pub(super) is_absent: bool,
+    /// An organization that the list of all lacks.
+    pub(super) is_unlisted: bool,
+    /// A token that has expired, which is not created.
+    pub(super) is_expired: bool,
+    /// Digests of the key that no key has.
+    pub(super) claims: Vec<DigestClaim>,
+    /// Withdrawals that the target lacks.
+    pub(super) withdrawals: Vec<Change>,
+    /// The difference for which the record stays as it is on the target, but for withdrawals.
+    pub(super) conflict: Option<Mismatch>,
+}
+
+impl Found {
+    pub(super) fn absent() -> Self {
+        Self { is_absent: true, ..Self::default() }
+    }
+
+    pub(super) fn conflict(mismatch: Mismatch) -> Self {
+        Self { conflict: Some(mismatch), ..Self::default() }
+    }
+
+    /// Returns whether there is something to write.
+    pub(super) fn has_gap(&self) -> bool {
+        self.is_absent || self.is_unlisted || !self.claims.is_empty() || !self.withdrawals.is_empty()
+    }
+
+    /// Compares a record with the one that the target has.
+    pub(super) fn compare(record: &StateRecord, stored: &StateRecord) -> Self {
+        let (fields, withdrawals) = conflict(record, stored);
+        let conflict = (!fields.is_empty()).then_some(Mismatch::Differs(fields));
+        Self { withdrawals, conflict, ..Self::default() }
+    }
+}
