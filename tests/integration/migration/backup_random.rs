@@ -2,14 +2,14 @@
 
 use std::time::Duration;
 
-use domain::key::policy::{KeyPolicy, PolicyPatch};
+use domain::key::policy::KeyPolicy;
 use domain::quota::Quota;
 use proptest::prelude::*;
 use state::{Change, LastRotation, PolicyScope, State};
 
 use super::backup::{Directory, assert_round_trip, export, on_redis};
 use super::installation::runtime;
-use super::records::{OVERLAP, RecordMaker, full_policy};
+use super::records::{OVERLAP, RecordMaker, full_policy, policy_change};
 use crate::support::redis::Redis;
 
 /// A step of a property test.
@@ -99,7 +99,7 @@ async fn take_steps(state: &State, steps: &[Step]) {
             }
             Step::Policy(index, fields) => {
                 let Some(index) = pick(index, keys.len()) else { continue };
-                let patch = Box::new(PolicyPatch::between(&KeyPolicy::default(), some_of(full_policy(), fields)));
+                let patch = Box::new(policy_change(&KeyPolicy::default(), some_of(full_policy(), fields)));
                 let change = Change::set_key_policy(keys[index], patch, PolicyScope::Operator);
                 drop(state.change(change).await);
             }

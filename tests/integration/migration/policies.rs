@@ -2,14 +2,14 @@
 //! version 1.
 
 use domain::clock;
-use domain::key::policy::{KeyPolicy, PolicyPatch};
+use domain::key::policy::KeyPolicy;
 use state::migration::file::verify;
 use state::migration::{Records, compare};
 use state::{Change, PolicyScope, State, StateRecord};
 
 use super::backup::{Directory, assert_same_file, content, export, import_file, on_both, on_redis};
 use super::installation::{Installation, On, VERIFY, runtime};
-use super::records::{RecordMaker, full_policy};
+use super::records::{RecordMaker, full_policy, policy_change};
 use super::records_of;
 use crate::support::redis::Redis;
 
@@ -24,7 +24,7 @@ async fn set_policy(state: &State, name: &str, policy: KeyPolicy) {
     });
     let key = key.unwrap();
     let before = key.policy.as_deref().cloned().unwrap_or_default();
-    let patch = Box::new(PolicyPatch::between(&before, policy));
+    let patch = Box::new(policy_change(&before, policy));
     state.change(Change::set_key_policy(key.id, patch, PolicyScope::Operator)).await.unwrap();
 }
 

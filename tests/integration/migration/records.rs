@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, PersonId, UserId, Voucher};
-use domain::key::policy::{Disabled, DisabledBy, KeyPolicy};
+use domain::key::policy::{Disabled, DisabledBy, Field, KeyPolicy, PolicyPatch};
 use domain::key::{KeyDigest, KeyId, OrgTag, PlainKey};
 use domain::management_token::{ManagementToken, PlainToken, TokenScope};
 use domain::quota::Quota;
@@ -87,6 +87,24 @@ pub(super) fn full_policy() -> KeyPolicy {
         disabled: Some(Disabled { at: Micros(1_700_000_000_000_042), by: DisabledBy::Unused }),
         enabled: None,
         tags: [("team".to_owned(), "billing".to_owned()), ("env".to_owned(), String::new())].into(),
+    }
+}
+
+/// The change that makes one policy of another.
+pub(super) fn policy_change(before: &KeyPolicy, after: KeyPolicy) -> PolicyPatch {
+    fn field<T>(value: Option<T>) -> Field<T> {
+        value.map_or(Field::Clear, Field::Set)
+    }
+    let removed = before.tags.keys().map(|name| (name.clone(), None));
+    let tags = removed.chain(after.tags.into_iter().map(|(name, value)| (name, Some(value)))).collect();
+    PolicyPatch {
+        permissions: field(after.permissions),
+        expires: field(after.expires),
+        networks: Field::Set(after.networks),
+        concurrent: field(after.concurrent),
+        disabled: field(after.disabled),
+        enabled: after.enabled,
+        tags: Field::Set(tags),
     }
 }
 

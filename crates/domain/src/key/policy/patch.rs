@@ -92,25 +92,6 @@ impl PolicyPatch {
         let kept = kept.map(|(name, value)| (name.clone(), value.clone()));
         kept.chain(changes.iter().filter_map(|(name, value)| Some((name.clone(), value.clone()?)))).collect()
     }
-
-    /// The change that makes one policy of another. It leaves the disabling of a key that both have.
-    pub fn between(before: &KeyPolicy, after: KeyPolicy) -> Self {
-        fn field<T>(value: Option<T>) -> Field<T> {
-            value.map_or(Field::Clear, Field::Set)
-        }
-        let KeyPolicy { permissions, expires, networks, concurrent, disabled, enabled, tags } = after;
-        let removed = before.tags.keys().map(|name| (name.clone(), None));
-        let tags = removed.chain(tags.into_iter().map(|(name, value)| (name, Some(value)))).collect();
-        Self {
-            permissions: field(permissions),
-            expires: field(expires),
-            networks: Field::Set(networks),
-            concurrent: field(concurrent),
-            disabled: field(disabled),
-            enabled,
-            tags: Field::Set(tags),
-        }
-    }
 }
 
 #[cfg(test)]
@@ -128,7 +109,6 @@ mod tests {
         let cleared = PolicyPatch { permissions: Field::Clear, ..PolicyPatch::default() }.apply(&both);
         assert_eq!((cleared.expires, cleared.permissions.clone()), (Some(Micros(9)), None));
         assert!(PolicyPatch::default().is_empty() && !expiry.is_empty());
-        assert_eq!(PolicyPatch::between(&expiry.apply(&KeyPolicy::default()), both.clone()).apply(&cleared), both);
     }
 
     #[test]
@@ -142,8 +122,6 @@ mod tests {
         let patch = PolicyPatch { tags: Field::Set(change.into()), ..PolicyPatch::default() };
         assert_eq!(patch.apply(&before), tags(&[("a", "1"), ("c", "3")]));
         assert_eq!(PolicyPatch { tags: Field::Clear, ..PolicyPatch::default() }.apply(&before), KeyPolicy::default());
-        let after = tags(&[("b", "7")]);
-        assert_eq!(PolicyPatch::between(&before, after.clone()).apply(&before), after);
     }
 
     #[test]
