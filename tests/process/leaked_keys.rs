@@ -1,5 +1,6 @@
 //! Keys that were leaked: found by id, by the whole key and by its SHA-256 among 100,000 keys, and revoked.
 
+use std::collections::HashSet;
 use std::fs;
 use std::time::{Duration, Instant};
 
@@ -56,8 +57,16 @@ fn export(tag: OrgTag, oldest: &PlainKey) -> Vec<u8> {
     let owner = User { permissions, ..User::new(user, org, "ada@example.com", created) };
     let mut records = vec![StateRecord::Org(record)];
     records.push(StateRecord::User(Box::new(UserExport { user: owner, creation: None })));
+    // Of so many ids two are the same now and then, and a file with an id twice is refused.
+    let mut taken = HashSet::from([oldest.id()]);
+    let mut new_id = || loop {
+        let id = KeyId::generate(tag).unwrap();
+        if taken.insert(id) {
+            return id;
+        }
+    };
     records.extend((0..KEYS).map(|number| {
-        let id = if number == 0 { oldest.id() } else { KeyId::generate(tag).unwrap() };
+        let id = if number == 0 { oldest.id() } else { new_id() };
         let digest = if number == 0 { oldest.digest() } else { KeyDigest::of(id.as_bytes()) };
         let key = Key::new(id, org, user, format!("key {number}"), Micros(created.0 + number as u64 * 1_000_000));
         let bucket = Bucket::full(Quota::DEFAULT, created);
