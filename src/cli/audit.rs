@@ -21,7 +21,8 @@ use super::table::{self, Column};
 use super::{CliError, ExitStatus, RemoteCommand, audit_proofs, audit_ship, check_proof};
 use crate::config::Config;
 use journal::audit::{
-    AuditView, Filter, Fleet, GatewayFreshness, Outcome, OwnOnlyReason, Reader, Record, ViewPage, ViewScope, ViewStatus,
+    AuditView, Filter, Fleet, GatewayFreshness, MissingRecord, Outcome, OwnOnlyReason, Reader, Record, ViewPage,
+    ViewScope, ViewStatus,
 };
 
 /// Time between two polls for new records: short enough for a person who watches.
@@ -85,19 +86,17 @@ impl RemoteCommand<Command> {
             let Command::List { filter, limit } = self.command else {
                 return Err(CliError::new(ExitStatus::Usage, anyhow!(OF_THE_MACHINE)));
             };
-            let (records, status) = remote::records(server, &filter.resolve(installation)?, limit)?;
-            return show_list(&records, status.as_ref(), self.format);
+            return show_list(&remote::records(server, &filter.resolve(installation)?, limit)?, self.format);
         }
         let config = &installation.config()?;
         match self.command {
             Command::List { filter, limit } => {
-                let ViewPage { records, status, .. } = page(&open(config)?, &filter.resolve(installation)?, limit)?;
-                show_list(&records, status.as_ref(), self.format)
+                show_list(&page(&open(config)?, &filter.resolve(installation)?, limit)?, self.format)
             }
             Command::Tail { filter, limit } => tail(&open(config)?, filter.resolve(installation)?, limit, self.format),
             Command::Export { filter } => export(&open(config)?, &filter.resolve(installation)?),
             Command::Verify(args) => args.run(&open_journal(config)?, config, self.format),
-            Command::Prove(args) => args.run(&open_journal(config)?, self.format),
+            Command::Prove(args) => prove(args, config, self.format),
             Command::Key(command) => command.run(config, self.format),
             Command::Ship(_) | Command::CheckProof(_) => unreachable!("they have returned above"),
         }
@@ -106,18 +105,29 @@ impl RemoteCommand<Command> {
 
 /// JSON form of a list. The fields of each record are in the order of the contract.
 #[derive(Serialize)]
-struct RecordList<'a> {
+pub(super) struct RecordList<'a> {
     records: &'a [Record],
     #[serde(skip_serializing_if = "Option::is_none")]
     view: Option<&'a ViewStatus>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    missing: Option<&'a MissingRecord>,
 }
 
-fn show_list(records: &[Record], status: Option<&ViewStatus>, format: Format) -> Result<(), CliError> {
-    if format.json {
-        return Ok(output::json(&RecordList { records, view: status })?);
+impl<'a> RecordList<'a> {
+    pub(super) fn new(page: &'a ViewPage) -> Self {
+        Self { records: &page.records, view: page.status.as_ref(), missing: page.missing.as_ref() }
     }
-    show_records(records, format)?;
-    note_status(status);
+}
+
+/// Shows a list; of an id that no record has, the records that cover its time, and why there is none of its own.
+pub(super) fn show_list(page: &ViewPage, format: Format) -> Result<(), CliError> {
+    if format.json {
+        return Ok(output::json(&RecordList::new(page))?);
+    }
+    let covering = page.missing.as_ref().map(|missing| &missing.records);
+    show_records(covering.unwrap_or(&page.records), format)?;
+    page.missing.iter().for_each(|missing| output::note(&missing.detail));
+    note_status(page.status.as_ref());
     Ok(())
 }
 
@@ -154,8 +164,22 @@ fn export(view: &AuditView, filter: &Filter) -> Result<(), CliError> {
     })?;
     out.flush()?;
     output::note(counts);
+    let is_missing = counts.records == 0 && filter.id.is_some();
+    let missing = if is_missing { page(view, filter, 1)?.missing } else { None };
+    missing.iter().for_each(|missing| output::note(&missing.detail));
     note_status(status.as_ref());
     Ok(())
+}
+
+/// Proves a record; of an id that no record has, notes why.
+fn prove(args: audit_proofs::ProveArgs, config: &Config, format: Format) -> Result<(), CliError> {
+    let filter = Filter { id: Some(args.id), ..Filter::default() };
+    let proved = args.run(&open_journal(config)?, format);
+    if proved.is_err() {
+        let own = AuditView::of_directory(&config.audit.path).map_err(|error| unreadable(config, error))?;
+        page(&own, &filter, 1)?.missing.iter().for_each(|missing| output::note(&missing.detail));
+    }
+    proved
 }
 
 /// Opens the audit for reading.

@@ -38,7 +38,7 @@ pub(super) struct VerifyArgs {
 pub(super) struct ProveArgs {
     /// Id of the record: the value of X-Request-Id, or request_id of a refusal
     #[arg(value_name = "REQUEST_ID")]
-    id: Uuid,
+    pub(super) id: Uuid,
     /// File of the checkpoint to prove it by. Default: the latest
     #[arg(long, value_name = "FILE")]
     checkpoint: Option<PathBuf>,

@@ -1,21 +1,23 @@
-//! `keygate explain`: explains why a key is refused, by its current state and its last decisions in the journal.
+//! `keygate explain`: explains why a key is refused, by its current state and its last decisions in the journal. The id
+//! of a request stands for the key of that request, also where its refusal was folded into a record with a count.
 
+use anyhow::anyhow;
 use serde::Serialize;
 
-use super::audit::{self, note_status, page, show_records};
+use super::audit::{self, RecordList, note_status, page, show_list, show_records};
 use super::call::Call;
 use super::installation::Installation;
 use super::key_record::{decision_text, events, insert_responsible, limit, owner};
-use super::key_target::TargetArgs;
+use super::key_target::{KeyTarget, TargetArgs};
 use super::output::{joined, or_dash, seconds, word};
 use super::policy_text::policy_fields;
 use super::remote::{self, RemoteArgs, RemoteServer};
 use super::show::{Fields, Format, origin, time};
-use super::{CliError, control, org, output};
+use super::{CliError, ExitStatus, control, org, output};
 use ::control::management::{Explanation, Key, KeyStatus, User};
 use domain::key::KeyId;
 use domain::refusal::Refusal;
-use journal::audit::{Filter, Outcome, Record, RecordKind, ViewPage, ViewStatus};
+use journal::audit::{Filter, MissingRecord, Outcome, Record, RecordKind, ViewPage, ViewStatus};
 
 /// Number of decisions to show.
 const DECISIONS: usize = 10;
@@ -38,8 +40,15 @@ pub(super) struct Args {
 impl Args {
     pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
         let target = self.target.read()?;
+        let request = find_request(installation, &target)?;
         let mut explanation: Explanation = control::with_server(installation, async |server| {
-            let key = target.resolve(server).await?;
+            let key = match &request {
+                None => target.resolve(server).await?,
+                Some(request) => match key_of(request) {
+                    Some(key) => key,
+                    None => return Err(unexplained(request, self.format)),
+                },
+            };
             server.perform(&Call::get(&["keys", &key.to_string(), "explain"])).await
         })?;
         let key = explanation.key.id;
@@ -63,7 +72,18 @@ impl Args {
             explanation.verdict += &format!("; the last request from another address{ip} was refused at {at}");
         }
         if self.format.json {
-            return Ok(output::json(&ExplanationOutput { explanation: &explanation, last_refusal, decisions, view })?);
+            let request = request.as_ref().map(RecordList::new);
+            return Ok(output::json(&ExplanationOutput {
+                request,
+                explanation: &explanation,
+                last_refusal,
+                decisions,
+                view,
+            })?);
+        }
+        if let Some(request) = &request {
+            show_list(request, self.format)?;
+            output::line("")?;
         }
         output::line(&explanation.verdict)?;
         output::line("")?;
@@ -75,6 +95,35 @@ impl Args {
         note_status(view);
         Ok(())
     }
+}
+
+/// The record of the request that a target names, or the explanation why there is none; `None` when it names a key.
+fn find_request(installation: &Installation, target: &KeyTarget) -> Result<Option<ViewPage>, CliError> {
+    let Some(id) = target.request_id() else { return Ok(None) };
+    // Keys of another system may look like ids of requests.
+    if control::with_server(installation, async |server| target.is_whole_key(server).await)? {
+        return Ok(None);
+    }
+    let filter = Filter { id: Some(id), ..Filter::default() };
+    let found = match installation.remote() {
+        Some(server) => remote::records(server, &filter, 1)?,
+        None => page(&audit::open(&installation.config()?)?, &filter, 1)?,
+    };
+    Ok(Some(found))
+}
+
+/// The key of a request: that of its record, or of all records that may stand for it.
+fn key_of(request: &ViewPage) -> Option<KeyId> {
+    match request.records.first() {
+        Some(record) => record.key_id,
+        None => request.missing.as_ref().and_then(MissingRecord::key),
+    }
+}
+
+/// Shows a request that is not of one key, and returns the error of the command.
+fn unexplained(request: &ViewPage, format: Format) -> CliError {
+    let error = anyhow!("the audit does not say of which key this request was");
+    show_list(request, format).err().unwrap_or_else(|| CliError::new(ExitStatus::Failed, error))
 }
 
 /// The fields of the explanation of a key, with its last refusal.
@@ -144,8 +193,8 @@ impl LastDecisions {
     fn fetch(server: &RemoteServer, key: KeyId) -> Option<Self> {
         let filter = Filter { key: Some(key), kind: Some(RecordKind::Request), ..Filter::default() };
         let read = || {
-            let (refusals, _) = remote::records(server, &Filter { refused: Some(true), ..filter }, 1)?;
-            let (records, status) = remote::records(server, &filter, DECISIONS)?;
+            let refusals = remote::records(server, &Filter { refused: Some(true), ..filter }, 1)?.records;
+            let ViewPage { records, status, .. } = remote::records(server, &filter, DECISIONS)?;
             Ok::<_, CliError>(Self { records, status, refusal: refusals.into_iter().next() })
         };
         read()
@@ -163,6 +212,9 @@ impl LastDecisions {
 /// JSON form of an explanation.
 #[derive(Serialize)]
 struct ExplanationOutput<'a> {
+    /// The request whose id was given.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    request: Option<RecordList<'a>>,
     #[serde(flatten)]
     explanation: &'a Explanation,
     #[serde(skip_serializing_if = "Option::is_none")]

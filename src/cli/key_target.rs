@@ -6,6 +6,8 @@ use std::io::{self, Read as _};
 use anyhow::anyhow;
 use clap::builder::TypedValueParser;
 use clap::error::ErrorKind;
+use uuid::Uuid;
+use uuid::fmt::Hyphenated;
 use zeroize::Zeroizing;
 
 use super::calls::list_keys;
@@ -100,6 +102,20 @@ impl KeyTarget {
             (None, Some(text)) => Self::Text(digest, Secret::new(text.to_owned())),
             (id, _) => Self::Digest(digest, id),
         })
+    }
+
+    /// The id of a request that the text is instead of a key: a UUID of version 7. Others may be keys of other systems,
+    /// and are not to be searched for in records.
+    pub(super) fn request_id(&self) -> Option<Uuid> {
+        let Self::Text(_, text) = self else { return None };
+        let id = Uuid::try_parse(text.expose()).ok().filter(|_| text.expose().len() == Hyphenated::LENGTH);
+        id.filter(|id| id.get_version_num() == 7)
+    }
+
+    /// Returns whether a whole key of this text, or of another one with the same SHA-256, exists or existed.
+    pub(super) async fn is_whole_key(&self, server: &mut Server<'_>) -> Result<bool, CliError> {
+        let (Self::Digest(digest, _) | Self::Text(digest, _)) = self else { return Ok(false) };
+        Ok(!server.find_keys(&[digest.to_hex()]).await?.is_empty())
     }
 
     /// The id of the key; a key of another format is found by its digest.
@@ -206,5 +222,12 @@ mod tests {
         assert!(!format!("{text:?}").contains("old-2"), "it may be a whole key");
         assert!(matches!(text, KeyTarget::Text(digest, _) if digest == KeyDigest::of(b"old-2")));
         assert!(KeyTarget::parse(b" \n").is_none());
+        let request = |text: &str| KeyTarget::parse(text.as_bytes()).unwrap().request_id();
+        let id = "01890a5d-ac96-774b-bcce-b302099a8057";
+        assert_eq!(request(id), Some(id.parse().unwrap()));
+        // Keys of other systems look like these.
+        for key in ["01890a5dac96774bbcceb302099a8057", "9f1c2f0e-6a1c-4b63-a5b5-0c5f8f0f3c11", "abcDEF123"] {
+            assert_eq!(request(key), None, "{key}");
+        }
     }
 }

@@ -171,6 +171,9 @@ enum Command {
     /// all records.
     Usage(usage::Args),
     /// Explain why a key is refused: its state, its bucket and its last decisions
+    ///
+    /// The id of a request, as request_id of a refusal, stands for the key of that request. Refusals in a loop are
+    /// folded into one record: the records that cover the time of the id are shown then.
     Explain(explain::Args),
     /// Show the endpoints of the upstreams: state, ejections, checks, load and latency
     ///

@@ -25,4 +25,5 @@ mod index;
 mod unindexed;
 mod activity;
 mod refusals;
+pub mod missing;
 mod usage;

@@ -11,7 +11,7 @@ use crate::cli::control::{self, Cursors};
 use ::control::management::{UsageScope, UsageSummary, UsePage};
 use domain::clock::Micros;
 use domain::page::PageLimit;
-use journal::audit::{Filter, Record, RecordKind, UsageQuery, ViewStatus};
+use journal::audit::{Filter, RecordKind, UsageQuery, ViewPage};
 
 /// Adds usage up.
 pub(in crate::cli) fn usage(
@@ -29,13 +29,10 @@ pub(in crate::cli) fn usage(
 }
 
 /// Lists up to `limit` records, newest first, and whose they are.
-pub(in crate::cli) fn records(
-    server: &RemoteServer,
-    filter: &Filter,
-    limit: usize,
-) -> Result<(Vec<Record>, Option<ViewStatus>), CliError> {
+pub(in crate::cli) fn records(server: &RemoteServer, filter: &Filter, limit: usize) -> Result<ViewPage, CliError> {
     let mut remote = Remote::new(server);
     let mut records = Vec::new();
+    let mut missing = None;
     let mut cursor = None;
     let mut cursors = Cursors::default();
     control::runtime()?.block_on(async {
@@ -44,7 +41,11 @@ pub(in crate::cli) fn records(
             let call = Call::get(&["audit"]).with_query(&parameters(filter)).with_query(&page);
             let page: UsePage = read(&mut remote, &call).await?;
             records.extend(page.page.items);
-            let Some(next) = page.page.next.filter(|_| records.len() < limit) else { return Ok((records, page.view)) };
+            // The first page explains an id, and a later one may have its record all the same.
+            missing = missing.or(page.missing).filter(|_| records.is_empty());
+            let Some(next) = page.page.next.filter(|_| records.len() < limit) else {
+                return Ok(ViewPage { records, next: None, status: page.view, missing });
+            };
             cursor = Some(cursors.add(next)?);
         }
     })
@@ -52,7 +53,7 @@ pub(in crate::cli) fn records(
 
 /// The parameters of a filter.
 fn parameters(filter: &Filter) -> impl Serialize {
-    let Filter { key, user, subject, org, since, until, id, outcome, kind, refused, token } = *filter;
+    let Filter { key, user, subject, org, since, until, id, outcome, kind, refused, token, covers: _ } = *filter;
     let kind = kind.map(|kind| match kind {
         RecordKind::Request => "request",
         RecordKind::Change => "change",

@@ -89,7 +89,7 @@ fn uses_at_one_gateway_are_shown_by_the_other_also_when_its_disk_is_lost() {
             management::list_uses(to, OPERATOR, key.id, UseFilter::default(), &page, now).await
         })
     };
-    let UsePage { page: first, gateway, view } = list(&other, None);
+    let UsePage { page: first, gateway, view, .. } = list(&other, None);
     assert_eq!((gateway.as_str(), view.unwrap().scope), ("gateway-b", ViewScope::Fleet));
     assert_eq!((first.items[0].path.as_str(), first.items[0].outcome), ("/y", Outcome::Completed));
     // The cursor of one gateway is valid at the other.

@@ -3,4 +3,5 @@
 mod fixture;
 mod joined;
 mod gateways;
+mod missing;
 mod queries;

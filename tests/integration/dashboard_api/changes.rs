@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::fixture::{AGENT, SessionUser, Setup};
+use crate::support::{Client, eventually};
 
 /// Action, user who made it, user who is acted on, and address, of all changes that a user sees.
 fn listed(user: &SessionUser<'_>) -> Vec<[Value; 4]> {
@@ -72,4 +73,29 @@ fn admins_see_changes_of_their_organization_and_members_those_of_their_own() {
     }
     assert!(!page.contains("unix:") && !page.contains("Created the organization"), "{page}");
     assert!(ada.page("/settings/audit").contains("Created the organization"));
+}
+
+#[test]
+fn administrator_finds_a_request_by_its_id() {
+    let setup = Setup::new();
+    let (ada, bob) = (setup.admin(), setup.member());
+    let (secret, key) = bob.key("loop");
+    assert_eq!(bob.post(&format!("/keys/{key}/revoke"), json!({})).status, 200);
+    let mut client = Client::connect(setup.address());
+    let ids: Vec<String> =
+        (0..40).map(|_| client.get("/", &secret).json()["request_id"].as_str().unwrap().to_owned()).collect();
+    let path = |id: &str| format!("/settings/audit?id={id}");
+    eventually("the record is written", || ada.page(&path(&ids[39])).contains("were folded into record"));
+    for id in [&ids[0], &ids[39]] {
+        let page = ada.page(&path(id));
+        for text in ["Requests found", &format!("/settings/keys/{key}"), "Key revoked", id] {
+            assert!(page.contains(text), "{id}, {text}: {page}");
+        }
+        let page = bob.page(&path(id));
+        assert!(!page.contains("Requests found") && !page.contains("Find request"), "members search on a key's page");
+    }
+    assert!(ada.page(&path("%3Cb%3E")).contains("This is not the ID of a request."));
+    let stranger = setup.other_org("globex");
+    let page = setup.user_of(stranger, "eve@globex.example", &["org:admin"]).page(&path(&ids[39]));
+    assert!(!page.contains(&key), "another organization: {page}");
 }

@@ -4,7 +4,7 @@ use domain::management_token::TokenScope;
 use serde_json::json;
 
 use super::fixture::Setup;
-use crate::support::Client;
+use crate::support::{Client, eventually};
 
 #[test]
 fn organization_is_created_listed_and_patched() {
@@ -205,4 +205,28 @@ fn cursor_of_the_audit_belongs_to_all_its_filters() {
         let refused = root.get(&format!("/audit?limit=1&cursor={cursor}{filter}"));
         assert_eq!((refused.status, refused.code().as_str()), (400, "invalid_cursor"), "{filter}");
     }
+}
+
+/// Each id that a client was sent is answered, and an organization hears of its own refusals only.
+#[test]
+fn id_of_a_folded_refusal_is_explained() {
+    let setup = Setup::embedded();
+    let root = setup.root();
+    let (own, other) = (setup.gateway.key_with(&[]), setup.gateway.key_with(&[]));
+    assert_eq!(root.post(&format!("/keys/{}/revoke", own.id), &json!({})).status, 200);
+    let mut client = Client::connect(setup.gateway.address);
+    let ids: Vec<String> =
+        (0..40).map(|_| client.get("/", &own.text).json()["request_id"].as_str().unwrap().to_owned()).collect();
+    let find = |query: String| root.get(&format!("/audit?id={}{query}", ids[39])).json();
+    eventually("the record is written", || find(String::new())["missing"]["reason"] == "folded");
+    let found = find(format!("&org={}", own.org));
+    assert_eq!(found["items"], json!([]), "the record has another id");
+    let record = &found["missing"]["records"][0];
+    assert_eq!([&record["key_id"], &record["outcome"]], [&json!(own.id), &json!("revoked")], "{found}");
+    assert_eq!(find(format!("&org={}", other.org))["missing"]["reason"], "unrecorded");
+    assert_eq!(
+        root.get(&format!("/audit?id={}&limit=1", uuid::Uuid::new_v4())).json()["missing"]["reason"],
+        "no_request_id"
+    );
+    assert!(root.get("/audit?limit=1").json().get("missing").is_none());
 }

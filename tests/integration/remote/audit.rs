@@ -1,7 +1,7 @@
 //! Audit records and usage of a gateway elsewhere.
 
 use super::*;
-use crate::support::{Client, Key};
+use crate::support::{Client, Key, eventually};
 
 /// Sends a request with a key.
 fn use_key(fixture: &Fixture, key: &Key) {
@@ -49,6 +49,49 @@ fn records_are_those_of_the_files_with_all_filters() {
     let remote = steady(fixture.remote(&explain));
     assert_eq!(remote, steady(fixture.local(&explain)));
     assert_eq!(remote.iter().filter(|line| line.contains("GET /")).count(), 2, "{remote:?}");
+}
+
+/// A client in a loop sends the id of one of its refusals: most of them are folded into one record.
+#[test]
+fn request_is_explained_by_the_id_that_its_client_was_sent() {
+    let fixture = Fixture::start();
+    let key = fixture.gateway.key_with(&[]);
+    assert_eq!(fixture.remote(&format!("key revoke {}", key.id)).code, 0);
+    let mut client = Client::connect(fixture.gateway.address);
+    let mut refuse = || {
+        let refused = client.get("/", &key.text);
+        assert_eq!(refused.code(), "invalid_token");
+        refused.json()["request_id"].as_str().unwrap().to_owned()
+    };
+    let ids: Vec<String> = (0..40).map(|_| refuse()).collect();
+    let last = ids.last().unwrap();
+    let list = |id: &str| fixture.json(&format!("audit list --id {id}"));
+    eventually("the record is written", || list(last)["missing"]["reason"] == "folded");
+    let folded = ids.iter().filter(|id| list(id)["missing"]["reason"] == "folded").count();
+    let own = ids.iter().filter(|id| list(id)["records"][0]["id"] == **id).count();
+    assert!(folded > 0 && own + folded == 40, "{own} with a record of their own, {folded} folded");
+    for id in [&ids[0], last] {
+        let text = fixture.same(&format!("audit list --id {id}"));
+        assert!(text.contains(key.id.as_str()) && text.contains("revoked"), "{text}");
+        fixture.same(&format!("audit list --id {id} --json"));
+        let text = fixture.same(&format!("explain {id}"));
+        assert!(text.contains(key.id.as_str()) && text.contains("requests are refused"), "{text}");
+    }
+    let missing = fixture.local(&format!("audit list --id {last}")).err;
+    let expected = format!(" refusals `revoked` of key {} were folded into record ", key.id);
+    assert!(missing.starts_with("no record of its own: ") && missing.contains(&expected), "{missing}");
+    let explained = fixture.json(&format!("explain {last}"));
+    assert_eq!([&explained["request"]["missing"]["reason"], &explained["key"]["id"]], ["folded", key.id.as_str()]);
+    assert_eq!(fixture.local(&format!("audit export --id {last}")).err.lines().last(), missing.lines().next());
+
+    // A request without a key has no record, and its id none to explain.
+    let anonymous = Client::connect(fixture.gateway.address).get("/", "").json();
+    let line = format!("explain {}", anonymous["request_id"].as_str().unwrap());
+    for ended in [fixture.local(&line), fixture.remote(&line)] {
+        let expected = "keygate: the audit does not say of which key this request was";
+        assert_eq!((ended.code, ended.err.lines().last()), (1, Some(expected)), "{ended:?}");
+        assert!(ended.err.contains("no record: "), "{ended:?}");
+    }
 }
 
 #[test]

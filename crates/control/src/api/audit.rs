@@ -89,6 +89,7 @@ fn records(request: &ControlRequest) -> Result<Filter, ManagementError> {
         outcome,
         kind: choice(request, "kind", &kinds)?,
         refused,
+        covers: None,
     })
 }
 

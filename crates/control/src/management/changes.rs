@@ -14,7 +14,7 @@ use super::authorization::{Access, authorize};
 use super::key_actor::{ChangeUser, emails_of};
 use super::operands::find_org;
 use super::uses::page_of_records;
-use super::{Actor, Management, ManagementError};
+use super::{Actor, Management, ManagementError, UsePage};
 use domain::clock::{self, Micros};
 use domain::identity::UserId;
 use domain::key::KeyId;
@@ -80,11 +80,12 @@ pub async fn list_changes(
     let org = find_org(management, org).await?.id;
     let subject = actor.visible_owner();
     let filter = Filter { org: Some(org), subject, kind: Some(RecordKind::Change), ..Filter::default() };
-    let (records, view) = page_of_records(management, actor, &("changes", org, subject), filter, page).await?;
+    let UsePage { page: records, gateway, view, .. } =
+        page_of_records(management, actor, &("changes", org, subject), filter, page).await?;
     let users = records.items.iter().flat_map(|record| [record.user_id, record.subject]).flatten();
     let users = emails_of(management, org, users.collect()).await?;
     let items = records.items.into_iter().map(|record| ChangeEntry::new(record, subject, &users)).collect();
-    Ok(ChangePage { page: Page { items, next: records.next }, gateway: management.gateway.clone(), view })
+    Ok(ChangePage { page: Page { items, next: records.next }, gateway, view })
 }
 
 impl ChangeEntry {

@@ -40,16 +40,16 @@ pub async fn list_records(
     };
     let filter = Filter { org, ..filter };
     // All of them, so that a cursor is of no use with other ones.
-    let Filter { key, user, subject, token, org, since, until, id, outcome, kind, refused } = filter;
+    let Filter { key, user, subject, token, org, since, until, id, outcome, kind, refused, covers: _ } = filter;
     let times = [since, until].map(|time| time.map(|time| time.0));
     let kinds = [RecordKind::Request, RecordKind::Change].map(|known| kind == Some(known));
     let query = ("records", org, key, (user, subject, token), times, id, outcome, kinds, refused);
-    let (page, view) = page_of_records(management, actor, &query, filter, page).await?;
+    let found = page_of_records(management, actor, &query, filter, page).await?;
     let knows_operators = actor.knows_operators();
     let show = |record: Record| {
         let actor = record.actor.filter(|name| knows_operators || !name.starts_with("unix:"));
         Record { actor, ..record }
     };
-    let page = Page { items: page.items.into_iter().map(show).collect(), next: page.next };
-    Ok(UsePage { page, gateway: management.gateway.clone(), view })
+    let page = Page { items: found.page.items.into_iter().map(show).collect(), next: found.page.next };
+    Ok(UsePage { page, ..found })
 }

@@ -19,8 +19,8 @@ use domain::key::KeyId;
 use domain::management_token::TokenScope;
 use domain::page::{Page, PageQuery};
 use journal::audit::{
-    AuditView, Filter, Fleet, HourlyActivity, JournalWalk, KeyActivity, LastUse, Outcome, Record, RecordKind,
-    RecordPlace, StopSignal, ViewActivity, ViewCursor, ViewPage, ViewStatus,
+    AuditView, Filter, Fleet, HourlyActivity, JournalWalk, KeyActivity, LastUse, MissingRecord, Outcome, Record,
+    RecordKind, RecordPlace, StopSignal, ViewActivity, ViewCursor, ViewPage, ViewStatus,
 };
 
 /// Bytes of the journal that are read for a page: some tenths of a second.
@@ -46,6 +46,9 @@ pub struct UsePage {
     /// Whose records these are; `None`: this gateway's, and no others are configured to be read.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub view: Option<ViewStatus>,
+    /// Explanation of the id that was asked for, which no record has; only of a first page.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub missing: Option<MissingRecord>,
 }
 
 /// Activity of some keys in the last day.
@@ -93,8 +96,7 @@ pub async fn list_uses(
     let UseFilter { outcome, refused } = filter;
     let query = ("uses", key, filter);
     let filter = Filter { key: Some(key), outcome, refused, kind: Some(RecordKind::Request), ..Filter::default() };
-    let (page, view) = page_of_records(management, actor, &query, filter, page).await?;
-    Ok(UsePage { page, gateway: management.gateway.clone(), view })
+    page_of_records(management, actor, &query, filter, page).await
 }
 
 /// A page of the records of a filter, newest first. `query` is what its cursors are bound to.
@@ -104,7 +106,7 @@ pub(super) async fn page_of_records(
     query: &(impl Serialize + Sync),
     filter: Filter,
     page: &PageQuery,
-) -> Result<(Page<Record>, Option<ViewStatus>), ManagementError> {
+) -> Result<UsePage, ManagementError> {
     // Each gateway has a journal of its own, in which the positions of another one mean nothing; a place in the
     // order of the records of all gateways is the same at each of them.
     let own = cursor_sealer(management, &(query, &management.gateway)).await?;
@@ -116,13 +118,13 @@ pub(super) async fn page_of_records(
     };
     let limit = page.limit.get();
     let read = move |view: &AuditView| view.list(&filter, limit, before, MAX_BYTES_PER_PAGE);
-    let ViewPage { records: items, next, status } = read_audit(management, actor, read).await?;
+    let ViewPage { records: items, next, status: view, missing } = read_audit(management, actor, read).await?;
     let page = match next {
         None => Page { items, next: None },
         Some(ViewCursor::Journal(walk)) => own.seal(Page { items, next: Some(walk) })?,
         Some(ViewCursor::Fleet(place)) => fleet.seal(Page { items, next: Some(place) })?,
     };
-    Ok((page, status))
+    Ok(UsePage { page, gateway: management.gateway.clone(), view, missing })
 }
 
 /// Reports the activity of these keys of an organization, at most 200, in the last day.

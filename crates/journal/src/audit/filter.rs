@@ -35,6 +35,8 @@ pub struct Filter {
     pub kind: Option<RecordKind>,
     /// Refused uses only (`true`), or all other uses only (`false`); see [`Outcome::is_refusal`].
     pub refused: Option<bool>,
+    /// Records of several refusals only, whose span has this millisecond, the resolution of the time in an id.
+    pub covers: Option<Micros>,
 }
 
 impl Filter {
@@ -50,7 +52,7 @@ impl Filter {
     }
 
     /// Tests all conditions but the id and the outcome, which [`Filter::matches_outcome`] tests after joining.
-    fn matches_use(&self, begun: &UseEvent<'_>) -> bool {
+    pub(crate) fn matches_use(&self, begun: &UseEvent<'_>) -> bool {
         self.since.is_none_or(|since| begun.time >= since)
             && self.until.is_none_or(|until| begun.time < until)
             && (self.key.is_none() || self.key == begun.key_id)
@@ -60,6 +62,10 @@ impl Filter {
             && (self.org.is_none() || self.org == begun.org_id)
             && self.kind.is_none_or(|kind| kind == begun.kind())
             && self.refused.is_none_or(|refused| refused == begun.outcome.is_some_and(Outcome::is_refusal))
+            && self.covers.is_none_or(|time| {
+                // Of a count of one, the record has the id.
+                begun.uses() > 1 && begun.time.0 / 1000 <= time.0 / 1000 && begun.last >= Some(time)
+            })
     }
 
     /// Tests the conditions that depend on the end of a record.

@@ -82,8 +82,8 @@ pub use tree::key::{GenerateError, InvalidKey, PublicKey, derive_public_key, gen
 pub use tree::note::is_signed_by;
 pub use tree::published::LatestCheckpoint;
 pub use view::{
-    AuditView, Fleet, GatewayFreshness, InvalidPlace, JournalWalk, OpenFleetError, OwnOnlyReason, RecordPlace,
-    ViewActivity, ViewCursor, ViewFollower, ViewPage, ViewScope, ViewStatus,
+    AuditView, Fleet, GatewayFreshness, InvalidPlace, JournalWalk, MissingReason, MissingRecord, OpenFleetError,
+    OwnOnlyReason, RecordPlace, ViewActivity, ViewCursor, ViewFollower, ViewPage, ViewScope, ViewStatus,
 };
 pub use write::journal::{AuditEntry, Journal};
 pub use write::position::JournalPosition;

@@ -1,10 +1,11 @@
-//! The page of the changes of an organization.
+//! The page of the changes of an organization, on which an administrator also finds a request by its id.
 
-use super::{HandlerResult, PageContext, keys, render};
-use crate::dashboard::pages::{AuditPage, ChangeRow, NavEntry, Paging, link};
-use crate::management;
-use crate::management::{ChangeEntry, ChangeUser};
-use domain::page::PageLimit;
+use super::{HandlerResult, PageContext, key, keys, render};
+use crate::dashboard::pages::{AuditPage, ChangeRow, FoundRequest, NavEntry, Paging, RequestSearch, link};
+use crate::management::{self, ChangeEntry, ChangeUser, ManagementError, UsePage};
+use domain::page::{PageLimit, PageQuery};
+use domain::problem::sentence;
+use journal::audit::{Filter, Record};
 
 /// Changes on a page.
 const PAGE_SIZE: PageLimit = PageLimit::of(50);
@@ -20,7 +21,35 @@ pub(super) async fn list_changes(context: &PageContext<'_>) -> HandlerResult {
     let source = listed.as_ref().map(|listed| keys::record_source(context, &listed.gateway, listed.view.as_ref()));
     let rows = listed.map(|listed| listed.page.items.iter().map(|change| change_row(context, change)).collect());
     let layout = context.layout(NavEntry::Audit).await?;
-    render(&AuditPage { layout, all_users: context.user.is_admin(), rows, paging, source })
+    let search = if context.user.is_admin() { Some(search_request(context).await?) } else { None };
+    render(&AuditPage { layout, search, rows, paging, source })
+}
+
+/// The search for a request by the id that its client was sent: query parameter `id`.
+async fn search_request(context: &PageContext<'_>) -> Result<RequestSearch, ManagementError> {
+    let id = context.request.parameter("id").unwrap_or_default().trim().to_owned();
+    if id.is_empty() {
+        return Ok(RequestSearch::default());
+    }
+    let Ok(parsed) = id.parse() else {
+        return Ok(RequestSearch { id, note: Some("This is not the ID of a request.".into()), found: Vec::new() });
+    };
+    let filter = Filter { id: Some(parsed), ..Filter::default() };
+    let page = PageQuery::first(PageLimit::of(1));
+    let org = context.org();
+    let listed =
+        management::list_records(context.management, &context.actor, Some(&org), filter, &page, context.request.now)
+            .await;
+    let Some(UsePage { page, missing, .. }) = context.if_readable(listed, "the record of a request")? else {
+        return Ok(RequestSearch { id, note: Some("The records cannot be read right now.".into()), found: Vec::new() });
+    };
+    let covering = missing.iter().flat_map(|missing| &missing.records);
+    let found = page.items.iter().chain(covering).map(|record| found_request(context, record)).collect();
+    Ok(RequestSearch { id, note: missing.map(|missing| sentence(&missing.detail)), found })
+}
+
+fn found_request(context: &PageContext<'_>, record: &Record) -> FoundRequest {
+    FoundRequest { key: record.key_id.map(|key| key.to_string()), row: key::use_row(context, record) }
 }
 
 fn change_row(context: &PageContext<'_>, change: &ChangeEntry) -> ChangeRow {

@@ -154,7 +154,7 @@ fn limit_usage(context: &PageContext<'_>, standing: &LimitStatus) -> LimitUsage 
     }
 }
 
-fn use_row(context: &PageContext<'_>, record: &Record) -> UseRow {
+pub(super) fn use_row(context: &PageContext<'_>, record: &Record) -> UseRow {
     UseRow {
         time: context.timestamp(record.time),
         action: record.action.clone(),

@@ -1,7 +1,8 @@
-//! The table of the changes of an organization.
+//! The table of the changes of an organization, and the search for a request by its id.
 
 use askama::Template;
 
+use super::key::UseRow;
 use super::layout::Layout;
 use super::paging::Paging;
 use super::recorded::RecordSource;
@@ -13,14 +14,34 @@ use super::timestamp::Timestamp;
 pub struct AuditPage {
     /// Page frame.
     pub layout: Layout,
-    /// True if the changes of all users are shown, as admins see them.
-    pub all_users: bool,
+    /// Search for a request; `None` when only changes about the user are shown, who is no admin.
+    pub search: Option<RequestSearch>,
     /// Changes of this page, newest first; `None` when they cannot be read.
     pub rows: Option<Vec<ChangeRow>>,
     /// Links to the other pages.
     pub paging: Paging,
     /// Source of the records; `None` when they cannot be read.
     pub source: Option<RecordSource>,
+}
+
+/// Search for a request by its id.
+#[derive(Clone, Debug, Default)]
+pub struct RequestSearch {
+    /// The id; empty when none was sought.
+    pub id: String,
+    /// Explanation of an id that no record has.
+    pub note: Option<String>,
+    /// The record of the request, or those of several refusals that may stand for it.
+    pub found: Vec<FoundRequest>,
+}
+
+/// A record of a request.
+#[derive(Clone, Debug)]
+pub struct FoundRequest {
+    /// Id of the key; `None` of a request with a session.
+    pub key: Option<String>,
+    /// The request.
+    pub row: UseRow,
 }
 
 /// A change.

@@ -11,6 +11,7 @@
 //!   shipped; [`joined`]: both.
 //! - [`order`], [`cursor`]: the order over all gateways, and places in it. [`status`]: which records a
 //!   view has, how fresh.
+//! - [`missing`]: explains a request id that no record has.
 //! - [`activity`]: counts and last uses of keys; [`usage`]: usage to bill by; [`arrivals`], [`follower`]: what is
 //!   recorded while one watches.
 //! - Calls block, up to a deadline: run them on a thread that may wait.
@@ -21,6 +22,7 @@ mod cursor;
 mod fleet;
 mod follower;
 mod joined;
+mod missing;
 mod order;
 mod rest;
 mod source;
@@ -47,6 +49,7 @@ use domain::key::KeyId;
 pub use cursor::{JournalWalk, ViewCursor};
 pub use fleet::{Fleet, OpenFleetError};
 pub use follower::ViewFollower;
+pub use missing::{MissingReason, MissingRecord};
 pub use order::{InvalidPlace, RecordPlace};
 pub use status::{GatewayFreshness, OwnOnlyReason, ViewScope, ViewStatus};
 
@@ -74,6 +77,8 @@ pub struct ViewPage {
     pub next: Option<ViewCursor>,
     /// Scope and freshness; `None` when only this gateway's journal is configured to be read.
     pub status: Option<ViewStatus>,
+    /// Explanation of the id of the filter, which no record has; only of the first page of such a filter.
+    pub missing: Option<MissingRecord>,
 }
 
 /// Activity of keys.
@@ -126,6 +131,26 @@ impl AuditView {
     /// # Errors
     /// If the journal cannot be read.
     pub fn list(&self, filter: &Filter, limit: usize, before: Option<ViewCursor>, budget: u64) -> io::Result<ViewPage> {
+        let Some(id) = filter.id.filter(|_| before.is_none() && limit > 0) else {
+            return self.list_records(filter, limit, before, budget);
+        };
+        // Up to three lists explain an id: together they keep to the budget.
+        let part = if budget == u64::MAX { budget } else { budget / 4 };
+        let page = self.list_records(filter, limit, before, part)?;
+        if !page.records.is_empty() {
+            return Ok(page);
+        }
+        let missing = self.explain_missing(id, filter, part)?;
+        Ok(ViewPage { missing: Some(missing), ..page })
+    }
+
+    fn list_records(
+        &self,
+        filter: &Filter,
+        limit: usize,
+        before: Option<ViewCursor>,
+        budget: u64,
+    ) -> io::Result<ViewPage> {
         let Some(fleet) = self.fleet.load_full() else { return self.list_own(filter, limit, before, budget, None) };
         let behind = match before {
             Some(ViewCursor::Journal(_)) => {
@@ -206,7 +231,7 @@ impl AuditView {
         };
         let mut others = Arrivals::at_end(fleet, filter, self.journal.identity()?);
         // Records that are completed between these moments are in both, and returned once.
-        let listed = self.list(&filter, last, None, u64::MAX)?.records;
+        let listed = self.list_records(&filter, last, None, u64::MAX)?.records;
         let completed = own.as_mut().map(Follower::poll).transpose()?.unwrap_or_default();
         others.skip(&listed);
         let is_completed = |record: &Record| completed.iter().any(|other| other.id == record.id);
@@ -236,7 +261,7 @@ impl AuditView {
         let mut records = page.records;
         records.retain(|record| below.is_none_or(|below| RecordPlace::of(record) < below));
         let next = page.next.map(|cursor| ViewCursor::Journal(JournalWalk { cursor, below }));
-        Ok(ViewPage { records, next, status: reason.map(ViewStatus::own_only) })
+        Ok(ViewPage { records, next, status: reason.map(ViewStatus::own_only), missing: None })
     }
 
     /// Lists the records of all gateways.
@@ -265,7 +290,8 @@ impl AuditView {
             }
             records.truncate(limit);
             let last = if is_full { records.last().map(RecordPlace::of).or(behind) } else { last };
-            return Ok(ViewPage { records, next: last.map(ViewCursor::Fleet), status: Some(status) });
+            let next = last.map(ViewCursor::Fleet);
+            return Ok(ViewPage { records, next, status: Some(status), missing: None });
         }
     }
 

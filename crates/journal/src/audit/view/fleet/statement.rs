@@ -4,6 +4,7 @@
 //!   of which there is a bounded number for each page ([`MAX_SCANNED`]).
 
 use std::fmt::Write as _;
+use std::time::Duration;
 
 use tokio_postgres::types::ToSql;
 
@@ -100,7 +101,8 @@ impl<'a> RecordQuery<'a> {
 
     /// True when few records may match, of those that the indexes find.
     fn is_sparse(&self) -> bool {
-        self.filter.outcome.is_some() || self.filter.refused.is_some() || self.filter.kind.is_some()
+        let Filter { outcome, refused, kind, covers, .. } = *self.filter;
+        outcome.is_some() || refused.is_some() || kind.is_some() || covers.is_some()
     }
 
     fn order(&self) -> &'static str {
@@ -111,7 +113,8 @@ impl<'a> RecordQuery<'a> {
     }
 
     fn write_indexed(&self, to: &mut Statement) {
-        let Filter { key, user, subject, token, org, since, until, id, outcome: _, kind: _, refused: _ } = *self.filter;
+        // The others are conditions on what the indexes do not have.
+        let Filter { key, user, subject, token, org, since, until, id, .. } = *self.filter;
         to.and_text("key_id = ", key.map(|key| key.to_string()));
         to.and_text("user_id = ", user.map(|user| user.to_string()));
         to.and_text("subject = ", subject.map(|user| user.to_string()));
@@ -148,6 +151,11 @@ impl<'a> RecordQuery<'a> {
         if let Some(refused) = self.filter.refused {
             let refusals = to.param(refusals(), "text[]");
             to.and(&format!("(outcome = ANY ({refusals})) = {refused}"));
+        }
+        if let Some(covers) = self.filter.covers {
+            to.and("count > 1");
+            to.and_time("time < ", Some(covers.after(Duration::from_millis(1))));
+            to.and_time("last_time >= ", Some(covers));
         }
     }
 }

@@ -50,15 +50,20 @@ impl Snapshot<'_> {
     /// that is complete by the freshness is among the sums.
     pub(crate) fn usage(&self, query: UsageQuery) -> Result<(Vec<UsageReport>, Vec<GatewayFreshness>), FleetError> {
         let gateways: Vec<GatewayFreshness> = self.query(FRESHNESS, &[])?.iter().map(freshness).collect();
-        let first = self.query(FIRST_KEPT, &[])?;
-        let first = first.first().and_then(|row| row.get::<_, Option<String>>(0));
-        let first = first.and_then(|day| format!("{day}T00:00:00Z").parse().ok());
+        let first = self.first_kept()?;
         let since = query.since.unwrap_or_default().0.cast_signed();
         let until = query.until.unwrap_or(Micros(u64::MAX / 4096)).0.cast_signed();
         let refusals = refusals();
         let org = query.org.map(|org| org.to_string());
         let sums = self.query(&statement(query), &[&query.per.name(), &since, &until, &refusals, &org])?;
         Ok((reports(query, rows(query, &sums), first, &gateways), gateways))
+    }
+
+    /// The beginning of the first day that retention has not removed; `None` when it has removed none.
+    pub(crate) fn first_kept(&self) -> Result<Option<Micros>, FleetError> {
+        let first = self.query(FIRST_KEPT, &[])?;
+        let day = first.first().and_then(|row| row.get::<_, Option<String>>(0));
+        Ok(day.and_then(|day| format!("{day}T00:00:00Z").parse().ok()))
     }
 }
 

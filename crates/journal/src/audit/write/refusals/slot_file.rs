@@ -128,6 +128,12 @@ pub(crate) fn oldest_group(directory: &Path) -> io::Result<Option<Micros>> {
     Ok(read_groups(&file)?.iter().map(|group| group.first()).min())
 }
 
+/// The records of the refusals that are counted in a directory, and are not in its journal yet.
+pub(crate) fn read_counted(directory: &Path) -> io::Result<Vec<UseEvent<'static>>> {
+    let Some(file) = files::if_found(File::open(directory.join(FILE)))? else { return Ok(Vec::new()) };
+    Ok(read_groups(&file)?.into_iter().map(|group| group.event).collect())
+}
+
 fn open_file(directory: &Path) -> io::Result<File> {
     File::options().read(true).write(true).create(true).truncate(false).mode(0o600).open(directory.join(FILE))
 }

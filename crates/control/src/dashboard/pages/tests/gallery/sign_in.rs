@@ -9,6 +9,7 @@ pub(super) fn pages() -> Vec<NamedPage> {
         ("sessions-member", &sessions(false)),
         ("audit", &audit(true)),
         ("audit-member", &audit(false)),
+        ("audit-request", &audit_of_request()),
         ("audit-unreadable", &AuditPage { rows: None, source: None, ..audit(true) }),
         ("audit-empty", &AuditPage { rows: Some(Vec::new()), ..audit(false) }),
         ("sign-in", &sign_in(&["Acme SSO", HOSTILE])),
@@ -41,7 +42,30 @@ fn audit(all_users: bool) -> AuditPage {
     ];
     let paging = Paging::new(None, Some("AaBb"), |cursor| link("/settings/audit", &[("cursor", cursor)]));
     let source = Some(RecordSource::Gateway { name: "gateway-1".into(), others: None });
-    AuditPage { layout: layout(NavEntry::Audit, all_users), all_users, rows: Some(rows), paging, source }
+    let search = all_users.then(RequestSearch::default);
+    AuditPage { layout: layout(NavEntry::Audit, all_users), search, rows: Some(rows), paging, source }
+}
+
+/// The page on which a request was sought whose refusal was folded into one of two records.
+fn audit_of_request() -> AuditPage {
+    let found = |key: Option<&str>, count| FoundRequest {
+        key: key.map(Into::into),
+        row: UseRow {
+            time: ago(3 * MINUTE),
+            action: "orders.list".into(),
+            status: Some(429),
+            outcome: OutcomeText::from_name("rate_limited").unwrap(),
+            ip: "198.51.100.4 and 2 more".into(),
+            user_agent: None,
+            count,
+        },
+    };
+    let search = RequestSearch {
+        id: "01890a5d-ac96-774b-bcce-b302099a8057".into(),
+        note: Some(HOSTILE.into()),
+        found: vec![found(Some("aC3007919"), 21), found(None, 4000)],
+    };
+    AuditPage { search: Some(search), ..audit(true) }
 }
 
 fn sessions(all_users: bool) -> SessionsPage {
