@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use super::tree::key::InvalidKey;
+use tlog::key::InvalidKey;
 
 /// The journal cannot take the record.
 #[derive(Debug, thiserror::Error)]

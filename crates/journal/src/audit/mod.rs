@@ -78,8 +78,8 @@ pub use read::stream::{JournalEnd, RecordStream, StreamBatch};
 pub use read::verify_report::{Defect, VerifyReport};
 pub use read::verify_tree::TreeReport;
 pub use settings::{Addresses, Checkpoints, Durability, LowWater, OnUnavailable, RefusalRecords, Settings, Witness};
-pub use tree::key::{GenerateError, InvalidKey, PublicKey, derive_public_key, generate_key};
-pub use tree::note::is_signed_by;
+pub use tlog::key::{GenerateError, InvalidKey, PublicKey, derive_public_key, generate_key};
+pub use tlog::note::is_signed_by;
 pub use tree::published::LatestCheckpoint;
 pub use view::{
     AuditView, Fleet, GatewayFreshness, InvalidPlace, JournalWalk, MissingReason, MissingRecord, OpenFleetError,

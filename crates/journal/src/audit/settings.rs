@@ -4,9 +4,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::tree::key::PublicKey;
 use platform::outbound::HttpUrl;
 use platform::tls::ClientSettings;
+use tlog::key::PublicKey;
 
 /// Settings of the journal.
 #[derive(Clone, Debug)]

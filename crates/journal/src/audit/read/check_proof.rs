@@ -14,10 +14,10 @@ use crate::audit::format::event::{OutcomeEvent, UseEvent};
 use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::record::Record;
 use crate::audit::format::{decode, frame};
-use crate::audit::tree::checkpoint::SignedCheckpoint;
-use crate::audit::tree::hash::{self, Hash};
-use crate::audit::tree::key::PublicKey;
-use crate::audit::tree::proof;
+use tlog::checkpoint::SignedCheckpoint;
+use tlog::hash::{self, Hash};
+use tlog::key::PublicKey;
+use tlog::proof;
 
 /// A record whose lines are in the tree of a checkpoint that the key has signed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]

@@ -1,8 +1,8 @@
 //! Copies of the checkpoints of a journal, from where they are kept.
 
-use crate::audit::tree::checkpoint::{Checkpoint, SignedCheckpoint};
-use crate::audit::tree::hash::Hash;
-use crate::audit::tree::key::PublicKey;
+use tlog::checkpoint::{Checkpoint, SignedCheckpoint};
+use tlog::hash::Hash;
+use tlog::key::PublicKey;
 
 /// Reason why a text is no copy of a checkpoint.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -92,7 +92,7 @@ impl CheckpointCopies {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audit::tree::key::SigningKey;
+    use tlog::key::SigningKey;
 
     fn note(key: &SigningKey, size: u64, root: u8) -> String {
         let checkpoint = Checkpoint { origin: key.public().name().to_owned(), size, root: [root; 32] };

@@ -4,9 +4,10 @@ use serde::Serialize;
 
 use crate::audit::format::frame;
 use crate::audit::format::segment_event::CheckpointSeal;
-use crate::audit::tree::checkpoint::SignedCheckpoint;
-use crate::audit::tree::{hash, key, lines};
+use crate::audit::tree::lines;
 use domain::clock::{self, Micros};
+use tlog::checkpoint::SignedCheckpoint;
+use tlog::{hash, key};
 
 /// A signed checkpoint of the journal's tree. Its signature is not verified.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -48,8 +49,8 @@ pub(super) fn read_line(line: &[u8], gateway: &str) -> Option<JournalCheckpoint>
 mod tests {
     use super::*;
     use crate::audit::format::frame::Line as _;
-    use crate::audit::tree::checkpoint::Checkpoint;
-    use crate::audit::tree::key::SigningKey;
+    use tlog::checkpoint::Checkpoint;
+    use tlog::key::SigningKey;
 
     const TIME: Micros = Micros(1_795_279_543_130_943);
 

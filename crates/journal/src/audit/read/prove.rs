@@ -20,9 +20,10 @@ use crate::audit::format::id_text;
 use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::segment::{self, Segment};
 use crate::audit::index::lookup;
-use crate::audit::tree::checkpoint::{Checkpoint, SignedCheckpoint};
 use crate::audit::tree::nodes_file::NodesReader;
-use crate::audit::tree::{hash, lines, nodes, proof};
+use crate::audit::tree::{lines, nodes};
+use tlog::checkpoint::{Checkpoint, SignedCheckpoint};
+use tlog::{hash, proof};
 
 /// Time by which the beginning of a use may differ from that in its id, either way.
 const MARGIN: Duration = Duration::from_secs(3600);

@@ -36,11 +36,11 @@ use crate::audit::format::record::Record;
 use crate::audit::format::segment::{self, Block, Point};
 use crate::audit::index::live_index::LiveIndex;
 use crate::audit::index::lookup;
-use crate::audit::tree::key::PublicKey;
 use crate::audit::tree::published::LatestCheckpoint;
 use domain::clock::Micros;
 use domain::identity::OrgId;
 use domain::key::KeyId;
+use tlog::key::PublicKey;
 
 /// Reader of the journal in a directory.
 #[derive(Clone, Debug)]

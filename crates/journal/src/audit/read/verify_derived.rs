@@ -14,10 +14,10 @@ use super::verify_report::{Defect, VerifyReport};
 use super::verify_tree::{self, Expected, OwnCheckpoints, TreeReport};
 use crate::audit::format::segment;
 use crate::audit::index::check;
-use crate::audit::tree::checkpoint::SignedCheckpoint;
-use crate::audit::tree::key::PublicKey;
 use crate::audit::tree::nodes_file::NodesReader;
 use crate::audit::tree::published;
+use tlog::checkpoint::SignedCheckpoint;
+use tlog::key::PublicKey;
 
 /// Checks a journal and its indexes, and compares it with its own checkpoints.
 pub(crate) fn verify(directory: &Path) -> io::Result<VerifyReport> {

@@ -20,14 +20,14 @@ use super::copies::CheckpointCopies;
 use super::verify_report::Defect;
 use crate::audit::format::segment::{self, Segment};
 use crate::audit::format::segment_event::CheckpointSeal;
-use crate::audit::tree::checkpoint::{Checkpoint, SignedCheckpoint};
-use crate::audit::tree::hash::{self, Hash};
-use crate::audit::tree::key::PublicKey;
 use crate::audit::tree::lines;
 use crate::audit::tree::nodes_file::{self, NodesReader, SegmentNodes};
-use crate::audit::tree::range::LeafRange;
 use crate::files;
 use domain::counted::Counted;
+use tlog::checkpoint::{Checkpoint, SignedCheckpoint};
+use tlog::hash::{self, Hash};
+use tlog::key::PublicKey;
+use tlog::range::LeafRange;
 
 /// Attempts while retention removes segments that are being read.
 const ATTEMPTS: u32 = 5;

@@ -4,11 +4,12 @@
 use std::io;
 use std::path::Path;
 
+use super::lines;
 use super::nodes_file::NodesReader;
-use super::proof::Leaves;
-use super::range::LeafRange;
-use super::{hash, lines};
 use crate::audit::format::segment::{self, Segment};
+use tlog::hash;
+use tlog::proof::Leaves;
+use tlog::range::LeafRange;
 
 /// Parts of the tree that are being put together, in the order of their leaves.
 struct Parts {

@@ -18,10 +18,10 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-use super::hash;
-use super::range::LeafRange;
 use crate::audit::format::version::{self, VERSION};
 use crate::files;
+use tlog::hash;
+use tlog::range::LeafRange;
 
 /// Name of the file.
 pub(crate) const FILE: &str = "merkle.tree";
@@ -182,11 +182,10 @@ mod tests {
     use tempfile::TempDir;
 
     use super::*;
-    use crate::audit::tree::proof::tests::leaves;
 
     fn nodes(segment: u64, begin: u64, count: usize) -> SegmentNodes {
         let mut range = LeafRange::new(begin);
-        leaves(count).into_iter().for_each(|leaf| range.push(leaf));
+        (0..count).for_each(|n| range.push(hash::leaf(n.to_string().as_bytes())));
         SegmentNodes { segment, leaves: range }
     }
 

@@ -7,8 +7,8 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use super::checkpoint::SignedCheckpoint;
 use crate::files;
+use tlog::checkpoint::SignedCheckpoint;
 
 /// Names of the files.
 pub(crate) const SIGNED: &str = "checkpoint";

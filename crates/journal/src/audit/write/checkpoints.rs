@@ -20,10 +20,10 @@ use super::writer::JournalWriter;
 use crate::audit::format::segment::Point;
 use crate::audit::format::segment_event::CheckpointSeal;
 use crate::audit::settings::Durability;
-use crate::audit::tree::checkpoint::SignedCheckpoint;
-use crate::audit::tree::key::SigningKey;
 use crate::audit::tree::published;
 use domain::clock;
+use tlog::checkpoint::SignedCheckpoint;
+use tlog::key::SigningKey;
 
 /// Pause between two rounds.
 const INTERVAL: Duration = Duration::from_secs(1);

@@ -10,11 +10,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::audit::format::segment::{self, Point, Segment};
-use crate::audit::tree::checkpoint::Checkpoint;
 use crate::audit::tree::nodes_file::{self, NodesReader, NodesWriter, SegmentNodes};
-use crate::audit::tree::range::LeafRange;
-use crate::audit::tree::{hash, lines, nodes, published};
+use crate::audit::tree::{lines, nodes, published};
 use domain::counted::counted;
+use tlog::checkpoint::Checkpoint;
+use tlog::hash;
+use tlog::range::LeafRange;
 
 /// Lines after which a checkpoint is due while there is traffic.
 const MAX_LINES: u64 = 10_000;

@@ -9,8 +9,8 @@ use zeroize::Zeroizing;
 
 use crate::audit::error::OpenError;
 use crate::audit::settings::{Checkpoints, Settings};
-use crate::audit::tree::key::SigningKey;
 use crate::audit::tree::published;
+use tlog::key::SigningKey;
 
 /// The key of checkpoints, and their settings.
 #[derive(Debug)]

@@ -2,10 +2,10 @@
 
 use parking_lot::Mutex;
 
-use crate::audit::tree::checkpoint::SignedCheckpoint;
-use crate::audit::tree::note::Note;
 use crate::audit::tree::published;
 use crate::audit::write::writer::JournalWriter;
+use tlog::checkpoint::SignedCheckpoint;
+use tlog::note::Note;
 
 /// The newest checkpoint that a witness has cosigned, with the cosignatures of all that have.
 #[derive(Debug, Default)]

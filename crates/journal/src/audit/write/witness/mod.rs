@@ -21,7 +21,7 @@ use self::session::Session;
 use super::journal_tree::TreeHead;
 use super::writer::JournalWriter;
 use crate::audit::settings::Witness;
-use crate::audit::tree::checkpoint::SignedCheckpoint;
+use tlog::checkpoint::SignedCheckpoint;
 
 /// The witnesses of a journal. Dropped, it ends their threads.
 pub(crate) struct Witnesses {

@@ -3,8 +3,8 @@
 use parking_lot::Mutex;
 use tokio::sync::Notify;
 
-use crate::audit::tree::checkpoint::SignedCheckpoint;
-use crate::audit::tree::range::LeafRange;
+use tlog::checkpoint::SignedCheckpoint;
+use tlog::range::LeafRange;
 
 /// A checkpoint that waits to be sent to a witness.
 #[derive(Clone, Debug)]

@@ -12,13 +12,14 @@ use super::client::{Client, ClientError};
 use super::cosigned::Cosigned;
 use super::outbox::{Outbox, Submission};
 use crate::audit::settings::Witness;
-use crate::audit::tree::hash::{self, Hash};
-use crate::audit::tree::note::{self, Note};
-use crate::audit::tree::range::LeafRange;
-use crate::audit::tree::{nodes, proof};
+use crate::audit::tree::nodes;
 use crate::audit::write::writer::JournalWriter;
 use domain::counted::counted;
 use platform::tls::ClientTls;
+use tlog::hash::{self, Hash};
+use tlog::note::{self, Note};
+use tlog::proof;
+use tlog::range::LeafRange;
 
 /// Pause between two submissions.
 const INTERVAL: Duration = Duration::from_secs(1);

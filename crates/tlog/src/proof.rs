@@ -6,10 +6,10 @@ use std::ops::Range;
 use super::hash::{self, Hash};
 
 /// A run of leaves, whose root is a hash of a proof.
-pub(crate) type Leaves = Range<u64>;
+pub type Leaves = Range<u64>;
 
 /// The subtrees whose roots prove that leaf `index` is in a tree of `size` leaves, from the leaf's sibling upwards.
-pub(crate) fn inclusion(index: u64, size: u64) -> Vec<Leaves> {
+pub fn inclusion(index: u64, size: u64) -> Vec<Leaves> {
     let mut tree = 0..size;
     let mut siblings = Vec::new();
     while tree.end.saturating_sub(tree.start) > 1 {
@@ -28,7 +28,7 @@ pub(crate) fn inclusion(index: u64, size: u64) -> Vec<Leaves> {
 
 /// The subtrees whose roots prove that a tree of `size` leaves begins with the `old` leaves of an older one. Empty when
 /// the older one is empty or the same.
-pub(crate) fn consistency(old: u64, size: u64) -> Vec<Leaves> {
+pub fn consistency(old: u64, size: u64) -> Vec<Leaves> {
     let mut tree = 0..size;
     let mut parts = Vec::new();
     if old == 0 || old >= size {
@@ -58,7 +58,7 @@ fn split(tree: &Leaves) -> u64 {
 }
 
 /// Checks by a proof that the leaf at `index` is in the tree of `size` leaves with this root.
-pub(crate) fn verify_inclusion(leaf: Hash, index: u64, size: u64, proof: &[Hash], root: &Hash) -> bool {
+pub fn verify_inclusion(leaf: Hash, index: u64, size: u64, proof: &[Hash], root: &Hash) -> bool {
     let Some(mut last) = size.checked_sub(1).filter(|last| index <= *last) else { return false };
     let mut at = index;
     let mut computed = leaf;
@@ -85,7 +85,7 @@ pub(crate) mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::audit::tree::range::LeafRange;
+    use crate::range::LeafRange;
 
     /// The leaves, roots and proofs by which the implementations of Certificate Transparency test their trees.
     const LEAVES: [&str; 8] =

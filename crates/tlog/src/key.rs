@@ -49,7 +49,7 @@ pub struct PublicKey {
 }
 
 /// The private key that signs checkpoints.
-pub(crate) struct SigningKey {
+pub struct SigningKey {
     pair: Ed25519KeyPair,
     public: PublicKey,
 }
@@ -65,14 +65,15 @@ impl PublicKey {
         self.algorithm == COSIGNATURE
     }
 
-    pub(crate) fn id(&self) -> [u8; 4] {
+    /// The ID: the beginning of a SHA-256 over name, algorithm and key.
+    pub fn id(&self) -> [u8; 4] {
         let hash = Sha256::new().chain_update(&self.name).chain_update([b'\n', self.algorithm]).chain_update(self.key);
         let hash: [u8; 32] = hash.finalize().into();
         [hash[0], hash[1], hash[2], hash[3]]
     }
 
     /// Verifies a signature over the text of a note, or, for a witness, a cosignature.
-    pub(crate) fn verifies(&self, text: &str, signature: &[u8]) -> bool {
+    pub fn verifies(&self, text: &str, signature: &[u8]) -> bool {
         let verify = |message: &str, signature: &[u8]| {
             UnparsedPublicKey::new(&signature::ED25519, self.key).verify(message.as_bytes(), signature).is_ok()
         };
@@ -112,7 +113,7 @@ impl SigningKey {
     ///
     /// # Errors
     /// When the system has no randomness, or the name is not one.
-    pub(crate) fn generate(name: &str) -> Result<(Self, Zeroizing<String>), GenerateError> {
+    pub fn generate(name: &str) -> Result<(Self, Zeroizing<String>), GenerateError> {
         let mut seed = Zeroizing::new([0; LENGTH]);
         getrandom::fill(&mut *seed)?;
         let key = Self::from_seed(name, &*seed)?;
@@ -133,12 +134,13 @@ impl SigningKey {
         Ok(Self { pair, public })
     }
 
-    pub(crate) fn public(&self) -> &PublicKey {
+    /// The public key of this key.
+    pub fn public(&self) -> &PublicKey {
         &self.public
     }
 
     /// Signs the text of a note.
-    pub(crate) fn sign(&self, text: &str) -> Vec<u8> {
+    pub fn sign(&self, text: &str) -> Vec<u8> {
         self.pair.sign(text.as_bytes()).as_ref().to_vec()
     }
 }
@@ -193,7 +195,7 @@ pub enum GenerateError {
 }
 
 /// True for a name of a key.
-pub(crate) fn is_name(name: &str) -> bool {
+pub fn is_name(name: &str) -> bool {
     (1..=MAX_NAME).contains(&name.len()) && !name.contains(|c: char| c.is_whitespace() || c.is_control() || c == '+')
 }
 

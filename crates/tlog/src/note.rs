@@ -12,15 +12,16 @@ const MAX_LENGTH: usize = 64 * 1024;
 
 /// A signed note. Its signatures are not verified.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Note {
+pub struct Note {
     /// The text, with its last newline.
-    pub(crate) text: String,
-    pub(crate) signatures: Vec<Signature>,
+    pub text: String,
+    /// The signatures, in the order of their lines.
+    pub signatures: Vec<Signature>,
 }
 
 /// A signature of a note, as it is written.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Signature {
+pub struct Signature {
     name: String,
     /// The ID of the key, and the signature.
     bytes: Vec<u8>,
@@ -28,13 +29,13 @@ pub(crate) struct Signature {
 
 impl Note {
     /// Signs a text, which ends with a newline.
-    pub(crate) fn sign(text: String, key: &SigningKey) -> Self {
+    pub fn sign(text: String, key: &SigningKey) -> Self {
         let bytes = [&key.public().id()[..], &key.sign(&text)].concat();
         Self { text, signatures: vec![Signature { name: key.public().name().to_owned(), bytes }] }
     }
 
     /// Reads a note; `None` when the text is none.
-    pub(crate) fn parse(note: &str) -> Option<Self> {
+    pub fn parse(note: &str) -> Option<Self> {
         let at = note.rfind("\n\n").filter(|_| note.len() <= MAX_LENGTH)?;
         let text = &note[..=at];
         let signatures = &note[at + 2..];
@@ -43,7 +44,7 @@ impl Note {
     }
 
     /// The signature of a key; `None` when there is none, or it is wrong.
-    pub(crate) fn verified(&self, key: &PublicKey) -> Option<&Signature> {
+    pub fn verified(&self, key: &PublicKey) -> Option<&Signature> {
         let of_key = |signature: &&Signature| signature.name == key.name() && signature.bytes.starts_with(&key.id());
         self.signatures.iter().filter(of_key).find(|signature| key.verifies(&self.text, &signature.bytes[4..]))
     }
@@ -64,7 +65,7 @@ pub fn is_signed_by(note: &str, key: &PublicKey) -> bool {
 }
 
 /// Reads lines of signatures; `None` when one is none.
-pub(crate) fn parse_signatures(lines: &str) -> Option<Vec<Signature>> {
+pub fn parse_signatures(lines: &str) -> Option<Vec<Signature>> {
     let lines = if lines.is_empty() { "" } else { lines.strip_suffix('\n')? };
     let signature = |line: &str| {
         let (name, base64) = line.strip_prefix(PREFIX)?.split_once(' ')?;

@@ -6,30 +6,34 @@ use super::note::Note;
 
 /// State of a tree at a size.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Checkpoint {
+pub struct Checkpoint {
     /// Name of the tree.
-    pub(crate) origin: String,
+    pub origin: String,
     /// Number of lines.
-    pub(crate) size: u64,
-    pub(crate) root: Hash,
+    pub size: u64,
+    /// Root of the tree.
+    pub root: Hash,
 }
 
 /// A checkpoint and the note that it is in.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct SignedCheckpoint {
-    pub(crate) checkpoint: Checkpoint,
-    pub(crate) note: Note,
+pub struct SignedCheckpoint {
+    /// The checkpoint.
+    pub checkpoint: Checkpoint,
+    /// The note, whose text is that of the checkpoint.
+    pub note: Note,
 }
 
 impl SignedCheckpoint {
-    pub(crate) fn sign(checkpoint: Checkpoint, key: &SigningKey) -> Self {
+    /// Signs a checkpoint.
+    pub fn sign(checkpoint: Checkpoint, key: &SigningKey) -> Self {
         let Checkpoint { origin, size, root } = &checkpoint;
         let note = Note::sign(format!("{origin}\n{size}\n{}\n", hash::encode(root)), key);
         Self { checkpoint, note }
     }
 
     /// Reads a signed checkpoint, whose signatures are not verified; `None` when the text is none.
-    pub(crate) fn parse(text: &str) -> Option<Self> {
+    pub fn parse(text: &str) -> Option<Self> {
         let note = Note::parse(text)?;
         let mut lines = note.text.lines();
         let origin = lines.next().filter(|origin| !origin.is_empty())?.to_owned();

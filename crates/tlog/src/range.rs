@@ -12,7 +12,7 @@ use super::hash::{self, Hash};
 /// - Its nodes are in the order of the leaves; the node of level n covers 2^n leaves, and begins at a multiple of that.
 /// - No two adjacent nodes are children of one parent: the nodes follow from the two ends of the run.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct LeafRange {
+pub struct LeafRange {
     begin: u64,
     end: u64,
     /// Level and hash.
@@ -21,32 +21,33 @@ pub(crate) struct LeafRange {
 
 impl LeafRange {
     /// The run without leaves at this place.
-    pub(crate) fn new(begin: u64) -> Self {
+    pub fn new(begin: u64) -> Self {
         Self { begin, end: begin, nodes: Vec::new() }
     }
 
     /// The run between two places with these hashes; `None` when it would have another number of them.
-    pub(crate) fn from_hashes(begin: u64, end: u64, hashes: Vec<Hash>) -> Option<Self> {
+    pub fn from_hashes(begin: u64, end: u64, hashes: Vec<Hash>) -> Option<Self> {
         let levels = levels(begin, end)?;
         (levels.len() == hashes.len()).then(|| Self { begin, end, nodes: levels.into_iter().zip(hashes).collect() })
     }
 
     /// The number of the first leaf.
-    pub(crate) fn begin(&self) -> u64 {
+    pub fn begin(&self) -> u64 {
         self.begin
     }
 
     /// The number of the first leaf after the run.
-    pub(crate) fn end(&self) -> u64 {
+    pub fn end(&self) -> u64 {
         self.end
     }
 
-    pub(crate) fn hashes(&self) -> impl DoubleEndedIterator<Item = &Hash> {
+    /// The hashes of the nodes, in the order of the leaves.
+    pub fn hashes(&self) -> impl DoubleEndedIterator<Item = &Hash> {
         self.nodes.iter().map(|(_, hash)| hash)
     }
 
     /// The nodes, each with the leaves that it covers.
-    pub(crate) fn nodes(&self) -> impl Iterator<Item = (Range<u64>, Hash)> {
+    pub fn nodes(&self) -> impl Iterator<Item = (Range<u64>, Hash)> {
         self.nodes.iter().scan(self.begin, |at, (level, hash)| {
             let begin = *at;
             *at += 1 << level;
@@ -55,18 +56,18 @@ impl LeafRange {
     }
 
     /// Appends a node that follows, with the leaves that it covers.
-    pub(crate) fn push_node(&mut self, leaves: &Range<u64>, hash: Hash) {
+    pub fn push_node(&mut self, leaves: &Range<u64>, hash: Hash) {
         debug_assert_eq!(self.end, leaves.start, "nodes are joined where they meet");
         self.append((leaves.end - leaves.start).trailing_zeros(), hash);
     }
 
     /// Appends the hash of a leaf.
-    pub(crate) fn push(&mut self, leaf: Hash) {
+    pub fn push(&mut self, leaf: Hash) {
         self.append(0, leaf);
     }
 
     /// Appends the run that follows this one.
-    pub(crate) fn extend(&mut self, next: &Self) {
+    pub fn extend(&mut self, next: &Self) {
         debug_assert_eq!(self.end, next.begin, "runs are joined where they meet");
         next.nodes.iter().for_each(|(level, hash)| self.append(*level, *hash));
     }
@@ -86,12 +87,12 @@ impl LeafRange {
     }
 
     /// The root of the tree whose leaves these are. The run begins at leaf 0.
-    pub(crate) fn root(&self) -> Hash {
+    pub fn root(&self) -> Hash {
         fold(self.hashes()).unwrap_or_else(hash::empty)
     }
 
     /// The root of the leaves between two places of this run; `None` when no nodes lie exactly between them.
-    pub(crate) fn subtree(&self, begin: u64, end: u64) -> Option<Hash> {
+    pub fn subtree(&self, begin: u64, end: u64) -> Option<Hash> {
         let mut at = self.begin;
         let mut covered = begin;
         let mut found = Vec::new();
@@ -131,7 +132,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::audit::tree::proof::tests::{leaves, root_by_definition};
+    use crate::proof::tests::{leaves, root_by_definition};
 
     fn range(from: u64, leaves: &[Hash]) -> LeafRange {
         let mut range = LeafRange::new(from);
