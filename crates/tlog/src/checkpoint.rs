@@ -64,4 +64,17 @@ mod tests {
             assert_eq!(SignedCheckpoint::parse(&signed.note.to_string().replace(from, to)), None, "{to}");
         }
     }
+
+    /// The example of C2SP tlog-cosignature: signed by a log, and cosigned by a witness.
+    #[test]
+    fn example_of_a_cosigned_checkpoint_is_read_and_written_alike() {
+        let text = "example.com/behind-the-sofa\n20852163\nCsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=\n";
+        let signed = "Az3grlgtzPICa5OS8npVmf1Myq/5IZniMp+ZJurmRDeOoRDe4URYN7u5/Zhcyv2q1gGzGku9nTo+zyWE+xeMcTOAYQ8=";
+        let cosigned =
+            "jWbPPwAAAABkGFDLEZMHwSRaJNiIDoe9DYn/zXcrtPHeolMI5OWXEhZCB9dlrDJsX3b2oyin1nPZqhf5nNo0xUe+mbIUBkBIfZ+qnA==";
+        let example = format!("{text}\n— example.com/behind-the-sofa {signed}\n— witness.example.com/w1 {cosigned}\n");
+        let SignedCheckpoint { checkpoint, note } = SignedCheckpoint::parse(&example).unwrap();
+        assert_eq!((checkpoint.origin.as_str(), checkpoint.size), ("example.com/behind-the-sofa", 20_852_163));
+        assert_eq!((note.signatures.len(), note.text.as_str(), note.to_string()), (2, text, example));
+    }
 }

@@ -233,6 +233,21 @@ mod tests {
         assert!(!key.verifies(&text.replace("you", "we"), &signature[4..]));
     }
 
+    /// C2SP tlog-cosignature: a witness signs the text with a header and its time, which is in front of the signature.
+    #[test]
+    fn cosignature_covers_its_time_and_the_text() {
+        let (key, _) = SigningKey::generate("witness.example.com/w1").unwrap();
+        let witness = PublicKey { algorithm: COSIGNATURE, ..key.public().clone() };
+        let text = "example.com/behind-the-sofa\n20852163\nCsUYapGGPo4dkMgIAUqom/Xajj7h2fB2MPA3j2jxq2I=\n";
+        let signed = key.sign(&format!("cosignature/v1\ntime 1679315147\n{text}"));
+        let cosignature = |time: u64| [&time.to_be_bytes()[..], &signed].concat();
+        assert!(witness.is_witness() && witness.verifies(text, &cosignature(1_679_315_147)));
+        assert!(!witness.verifies(text, &cosignature(1_679_315_148)), "another time");
+        assert!(!witness.verifies(&text.replace("163", "164"), &cosignature(1_679_315_147)), "another size");
+        assert!(!key.public().verifies(text, &cosignature(1_679_315_147)), "a log does not cosign");
+        assert_ne!(witness.id(), key.public().id(), "the ID tells the algorithms apart");
+    }
+
     #[test]
     fn generated_key_is_read_again_and_never_shown() {
         let (key, text) = SigningKey::generate("example.org/gw-1").unwrap();

@@ -94,6 +94,18 @@ mod tests {
         assert!(changed.verified(key.public()).is_none());
     }
 
+    /// The example of C2SP signed-note: a text may have an empty line.
+    #[test]
+    fn example_of_the_note_format_is_read_and_written_alike() {
+        let text = "Ognuno sta solo sul cuor della terra\ntrafitto da un raggio di sole:\n\ned è subito sera.\n";
+        let signature = "NnugSzTjtVAewIS+Z/iJhUPeFDkO/5QQ2i5ddnGITLlC+EhfLW9oJKONrMouFSQU0xMcXxj99ihAQwaqP3ZekRwNtIc=";
+        let example = format!("{text}\n— quasimodo.example/salvatore {signature}\n");
+        let note = Note::parse(&example).unwrap();
+        assert_eq!((note.text.as_str(), note.to_string()), (text, example));
+        let [Signature { name, bytes }] = &note.signatures[..] else { panic!("one signature") };
+        assert_eq!((name.as_str(), bytes.len()), ("quasimodo.example/salvatore", 4 + 64));
+    }
+
     #[test]
     fn text_that_is_no_note_is_not_read() {
         for text in
