@@ -17,13 +17,13 @@
 //! ```text
 //! o⇥019a…7b1⇥completed⇥200⇥1210⇥0⇥431⇥8⇥a2c1
 //! |    |         |      |    |  |  |  +--+- number and checksum: none, since they follow
-//! |    |         |      |    |  |  +------- 1: as in the line before (difference 0, plus 1)
-//! |    |         |      |    |  +---------- 1: as before
-//! |    |         |      |    +------------- 21: 10 more than before (twice the difference, plus 1)
-//! |    |         |      +------------------ 1: as before
-//! |    |         +------------------------- 0: the text of the line before
-//! |    +----------------------------------- 1: the id of the last use
-//! +---------------------------------------- 2: an outcome
+//! |    |         |      |    |  |  +------- ResponseBytes: 1, as in the line before (difference 0, plus 1)
+//! |    |         |      |    |  +---------- RequestBytes: 1, as before
+//! |    |         |      |    +------------- Duration: 21, 10 more than before (twice the difference, plus 1)
+//! |    |         |      +------------------ Status: 1, as before
+//! |    |         +------------------------- OUTCOME: 0, the text of the line before
+//! |    +----------------------------------- id: 1, that of the last use
+//! +---------------------------------------- kind: 2, an outcome
 //! ```
 
 mod numbers;
@@ -46,24 +46,68 @@ pub(crate) struct Packed {
     pub(crate) random: Range<usize>,
 }
 
-/// A kind of lines: an id, numbers, texts, and numbers again. Each of them is a column.
+/// A column of numbers: one field of the lines of a kind.
+#[derive(Clone, Copy)]
+enum Number {
+    /// Microseconds after the millisecond in the id.
+    Time,
+    /// Number of the use among those of its key.
+    Use,
+    Status,
+    Duration,
+    RequestBytes,
+    ResponseBytes,
+}
+
+// Columns of texts. Each has a number of fields that mostly come together: they are one text with their tabs.
+
+/// Flags and the method of authentication.
+const ORIGIN: usize = 2;
+/// Key, user and organization.
+const CALLER: usize = 3;
+/// Address and user agent.
+const CLIENT: usize = 2;
+/// Action and method of the request.
+const ACTION: usize = 2;
+const PATH: usize = 1;
+const OUTCOME: usize = 1;
+
+/// A kind of lines: an id, numbers, texts, and numbers again. Each of them is a column, in the order of
+/// [`encode`](super::encode).
 struct Layout {
     letter: u8,
     /// The id is that of an earlier use.
     is_reference: bool,
-    /// Number of numbers behind the id.
-    numbers: usize,
-    /// Numbers of fields that mostly come together as a text.
+    /// Numbers behind the id.
+    numbers: &'static [Number],
+    /// Numbers of fields of the texts.
     texts: &'static [usize],
-    /// Number of numbers behind the texts.
-    numbers_after: usize,
+    /// Numbers behind the texts.
+    numbers_after: &'static [Number],
 }
+
+/// The beginning of a use, in a line of its own or in a record.
+const BEGINNING: &[Number] = &[Number::Time, Number::Use];
+/// The end of a use, behind its outcome.
+const END: &[Number] = &[Number::Status, Number::Duration, Number::RequestBytes, Number::ResponseBytes];
 
 /// The kinds of lines that are packed: uses, records and outcomes. Lines with other fields stay whole.
 const LAYOUTS: [Layout; 3] = [
-    Layout { letter: b'u', is_reference: false, numbers: 2, texts: &[2, 3, 2, 2, 1], numbers_after: 0 },
-    Layout { letter: b'r', is_reference: false, numbers: 2, texts: &[2, 3, 2, 2, 1, 1], numbers_after: 4 },
-    Layout { letter: b'o', is_reference: true, numbers: 0, texts: &[1], numbers_after: 4 },
+    Layout {
+        letter: b'u',
+        is_reference: false,
+        numbers: BEGINNING,
+        texts: &[ORIGIN, CALLER, CLIENT, ACTION, PATH],
+        numbers_after: &[],
+    },
+    Layout {
+        letter: b'r',
+        is_reference: false,
+        numbers: BEGINNING,
+        texts: &[ORIGIN, CALLER, CLIENT, ACTION, PATH, OUTCOME],
+        numbers_after: END,
+    },
+    Layout { letter: b'o', is_reference: true, numbers: &[], texts: &[OUTCOME], numbers_after: END },
 ];
 /// Columns of all kinds.
 const COLUMNS: usize = 8 + 13 + 6;
@@ -98,7 +142,7 @@ struct ColumnState {
 impl Layout {
     /// Number of columns.
     const fn columns(&self) -> usize {
-        1 + self.numbers + self.texts.len() + self.numbers_after
+        1 + self.numbers.len() + self.texts.len() + self.numbers_after.len()
     }
 }
 

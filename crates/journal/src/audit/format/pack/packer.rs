@@ -138,9 +138,9 @@ impl<'a> Packer<'a> {
         } else {
             self.add_id(first_column)
         }
-        let texts = first_column + 1 + layout.numbers;
+        let texts = first_column + 1 + layout.numbers.len();
         let numbers_after = texts + layout.texts.len();
-        for i in 0..layout.numbers {
+        for i in 0..layout.numbers.len() {
             self.add_number(first_column + 1 + i, self.values.numbers[i]);
         }
         for i in 0..layout.texts.len() {
@@ -149,8 +149,8 @@ impl<'a> Packer<'a> {
                 Some(text) => self.add_text(texts + i, text),
             }
         }
-        for i in 0..layout.numbers_after {
-            self.add_number(numbers_after + i, self.values.numbers[layout.numbers + i]);
+        for i in 0..layout.numbers_after.len() {
+            self.add_number(numbers_after + i, self.values.numbers[layout.numbers.len() + i]);
         }
         if let Some(trace) = self.values.trace {
             self.streams[RANDOMS].extend_from_slice(&trace.to_be_bytes());
@@ -168,8 +168,8 @@ impl<'a> Packer<'a> {
         } else {
             values.id = id_text::decode(values.id_text)?;
         }
-        let (numbers, numbers_after) = values.numbers.split_at_mut(layout.numbers);
-        let texts = first_column + 1 + layout.numbers;
+        let (numbers, numbers_after) = values.numbers.split_at_mut(layout.numbers.len());
+        let texts = first_column + 1 + layout.numbers.len();
         for (number, last) in numbers.iter_mut().zip(&self.last_numbers[first_column + 1..]) {
             *number = fields.number(*last)?;
         }
@@ -185,7 +185,7 @@ impl<'a> Packer<'a> {
         }
         values.all_texts = &from[..from.len() - fields.rest.len()];
         let last = &self.last_numbers[texts + layout.texts.len()..];
-        for (number, last) in numbers_after[..layout.numbers_after].iter_mut().zip(last) {
+        for (number, last) in numbers_after[..layout.numbers_after.len()].iter_mut().zip(last) {
             *number = fields.number(*last)?;
         }
         values.trace = if layout.is_reference { None } else { fields.trace() };

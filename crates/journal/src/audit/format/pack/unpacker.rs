@@ -55,7 +55,7 @@ impl<'a> Unpacker<'a> {
         } else {
             self.add_id(first_column)?
         }
-        let texts = first_column + 1 + layout.numbers;
+        let texts = first_column + 1 + layout.numbers.len();
         let numbers_after = texts + layout.texts.len();
         (first_column + 1..texts).try_for_each(|at| self.add_number(at))?;
         (texts..numbers_after).try_for_each(|at| self.add_text(at))?;
