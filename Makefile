@@ -24,7 +24,7 @@ test-integration:
 	sh deploy/run_tests.sh 2400 cargo test --locked --test integration -- --test-threads 6
 
 test-others:
-	sh deploy/run_tests.sh 2400 cargo test --locked --no-fail-fast --lib --bins --bench fleet --test browser --test fuzz --test pages --test process --test settings
+	sh deploy/run_tests.sh 2400 cargo test --locked --no-fail-fast --lib --bins --bench fleet --test browser --test fuzz --test pages --test process
 
 # Asserts times as well: on an idle machine only, so the continuous integration does not run it.
 strict: setup

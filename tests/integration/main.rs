@@ -37,6 +37,7 @@ mod proxies;
 
 // Its parts.
 mod config;
+mod config_messages;
 mod config_quota;
 mod config_redis;
 mod config_removed;

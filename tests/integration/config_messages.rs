@@ -1,7 +1,7 @@
 //! Messages of the usual mistakes in a configuration file: `messages.txt` has what is written and what is answered.
 //!
-//! `KEYGATE_RENEW=1 cargo test --test settings` writes the table anew, so that a change of a message shows in the diff.
-#![allow(clippy::unwrap_used, clippy::print_stdout, reason = "tests")]
+//! `KEYGATE_RENEW=1 cargo test --test integration config_messages` writes the table anew, so that a change of a message
+//! shows in the diff.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -9,7 +9,7 @@ use std::path::Path;
 use keygate::config::Config;
 
 /// The table.
-const TABLE: &str = "tests/settings/messages.txt";
+const TABLE: &str = "tests/integration/config_messages/messages.txt";
 
 /// A complete file, in which each mistake is made by itself.
 const FILE: &str = "\
@@ -177,8 +177,9 @@ const OTHERS: &[Mistake] = &[
 
 #[test]
 fn usual_mistakes_are_answered_as_the_table_says() {
-    let mut table =
-        String::from("The usual mistakes, and the answers. `KEYGATE_RENEW=1 cargo test --test settings` writes it.\n");
+    let mut table = String::from(
+        "The usual mistakes, and the answers. `KEYGATE_RENEW=1 cargo test --test integration config_messages` writes it.\n",
+    );
     for (title, from, to) in [YAML, KINDS, NUMBERS, ADDRESSES, ROUTES, OTHERS].concat() {
         let text = if from.is_empty() { format!("{FILE}{to}") } else { FILE.replacen(from, to, 1) };
         assert!(text != FILE, "{title}: the file has no `{from}`");
