@@ -184,8 +184,8 @@ impl Gateway {
     }
 
     /// Answers a request whose head was checked. This is the future that every request has: what is rare is boxed
-    /// behind it. `serve` takes the request out of the place that it is in, and does not return what it leaves there: as
-    /// an argument and a result, head and body would stand in it twice.
+    /// behind it. `serve` takes the request out of the place that it is in, and does not return what it leaves there:
+    /// as an argument and a result, head and body would stand in it twice.
     fn answer(self: Rc<Self>, arrival: Arrival, request: Unsent) -> impl Future<Output = Response<GuardedBody>> {
         // Taken when the request leaves for the upstream; a body that is left here is still unread.
         let mut unsent = Some(request);

@@ -177,9 +177,7 @@ const OTHERS: &[Mistake] = &[
 
 #[test]
 fn usual_mistakes_are_answered_as_the_table_says() {
-    let mut table = String::from(
-        "The usual mistakes, and the answers. `KEYGATE_RENEW=1 cargo test --test integration config_messages` writes it.\n",
-    );
+    let mut table = String::from("The usual mistakes, and the answers. The test writes it with KEYGATE_RENEW=1.\n");
     for (title, from, to) in [YAML, KINDS, NUMBERS, ADDRESSES, ROUTES, OTHERS].concat() {
         let text = if from.is_empty() { format!("{FILE}{to}") } else { FILE.replacen(from, to, 1) };
         assert!(text != FILE, "{title}: the file has no `{from}`");
