@@ -1,4 +1,4 @@
-//! Memory of idle connections: many of them come at once, have one request each, and stay.
+//! Memory of idle connections: many of them come, have one request each, and stay.
 //!
 //! To print the figures: `cargo test --release --test process -- --nocapture --test-threads 1 idle`.
 
@@ -21,15 +21,22 @@ timeouts: { lame_duck: 0s, first_byte: 1h, keep_alive: 1h }
 http: { max_connections_per_address: 10000 }
 ";
 
+/// Parts in which the connections are opened: a part is parked before the next one. All at once, they would keep their
+/// buffers on a fast machine, as those of the last second do.
+const PARTS: usize = 8;
+
 /// Opens connections with one request each. Returns them, and the bytes by which each has raised the gateway's peak of
 /// memory: also the buffers that they had at first must be few.
 fn idle_connections<S>(setup: &Setup, gateway: &Running, count: usize, open: impl Fn() -> S) -> (Vec<S>, u64) {
     // Memory that the first exchanges allocate for good belongs to no connection.
     drop((0..10).map(|_| open()).collect::<Vec<S>>());
     let before = gateway.peak_memory();
-    let held: Vec<S> = (0..count).map(|_| open()).collect();
-    all_are_parked(setup, count);
-    let bytes = (gateway.peak_memory() - before) / count as u64;
+    let mut held = Vec::with_capacity(count);
+    while held.len() < count {
+        held.extend((0..count.div_ceil(PARTS)).map(|_| open()));
+        all_are_parked(setup, held.len());
+    }
+    let bytes = (gateway.peak_memory() - before) / held.len() as u64;
     println!("{bytes} bytes for each of {count} idle connections");
     (held, bytes)
 }
