@@ -118,7 +118,7 @@ impl ServiceUser {
             let missing = directory.display();
             return Err(format!(
                 "{missing}: cannot be made: {shown} belongs to the user {owner}, and the user {uid} cannot write \
-                 there; run: install -d -m 700 -o {uid} -g {gid} {missing}"
+                 there; run as root: install -d -m 700 -o {uid} -g {gid} '{missing}'"
             ));
         }
         Err(format!(

@@ -142,10 +142,14 @@ fn listener(section: &mut Section<'_>, seen: &mut Vec<SocketAddr>) -> Result<Lis
 
 /// The number of the listener for the API that a connection to this host and port reaches, if one does.
 pub(super) fn find_reached(listen: &[Listener], host: &str, port: u16) -> Option<usize> {
-    let ip = if host == "localhost" { Some(ADMIN_ADDRESS.ip()) } else { host.parse().ok() }?;
+    let ip: IpAddr = if host == "localhost" { Some(ADMIN_ADDRESS.ip()) } else { host.parse().ok() }?;
+    let ip = ip.to_canonical();
     listen.iter().position(|listener| {
         let own = listener.address;
-        let is_own = own.ip() == ip || own.ip().is_unspecified() && (ip.is_loopback() || ip.is_unspecified());
+        // A listener on all addresses of IPv6 has those of IPv4 as well, and not the other way round.
+        let is_of_family = own.is_ipv6() || ip.is_ipv4();
+        let is_this_machine = ip.is_loopback() || ip.is_unspecified();
+        let is_own = own.ip() == ip || own.ip().is_unspecified() && is_of_family && is_this_machine;
         listener.role.forwards() && own.port() != 0 && own.port() == port && is_own
     })
 }

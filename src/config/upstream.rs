@@ -149,7 +149,7 @@ fn listed(value: &Value<'_>, listen: &[Listener]) -> Result<Vec<Source>, Reporte
         let endpoint = source.endpoint();
         if let Some(number) = find_reached(listen, &endpoint.host, endpoint.port) {
             return item.reject(format_args!(
-                "is `listen[{number}]` of this gateway, which would send every request to itself; give the address of \
+                "is `listen[{number}]` of this gateway, which would send requests to itself; give the address of \
                  your API"
             ));
         }

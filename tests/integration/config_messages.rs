@@ -30,6 +30,14 @@ routes:
 audit: { path: data/audit, durability: written }
 ";
 
+/// The part of the file from the first listener to the first endpoint.
+const LISTENER_AND_UPSTREAM: &str = "127.0.0.1:8080
+admin:
+  socket: data/admin.sock
+  address: 127.0.0.1:9464
+upstream:
+  endpoints: [http://127.0.0.1:8081]";
+
 /// A mistake: its title, the text of the file that it replaces (none: it is added at the end), and the text written.
 type Mistake = (&'static str, &'static str, &'static str);
 
@@ -116,6 +124,21 @@ const ADDRESSES: &[Mistake] = &[
     ("endpoint that is a listener", "http://127.0.0.1:8081", "http://127.0.0.1:8080"),
     ("endpoint that is a listener, by name", "http://127.0.0.1:8081", "http://localhost:8080"),
     ("endpoint that is a listener of every network", "127.0.0.1:8080", "0.0.0.0:8081"),
+    (
+        "endpoint of IPv6 beside a listener of IPv4",
+        LISTENER_AND_UPSTREAM,
+        "0.0.0.0:8080\nadmin: { socket: data/admin.sock }\nupstream:\n  endpoints: ['http://[::1]:8080']",
+    ),
+    (
+        "endpoint of IPv4 at a listener of IPv6",
+        LISTENER_AND_UPSTREAM,
+        "'[::]:8080'\nadmin: { socket: data/admin.sock }\nupstream:\n  endpoints: ['http://127.0.0.1:8080']",
+    ),
+    (
+        "endpoint that is a listener of IPv6",
+        LISTENER_AND_UPSTREAM,
+        "'[::1]:8080'\nadmin: { socket: data/admin.sock }\nupstream:\n  endpoints: ['http://[::1]:8080']",
+    ),
     ("endpoint at the port of a listener on another machine", "http://127.0.0.1:8081", "http://10.0.0.9:8080"),
     ("network with bits beyond its prefix", "", "trusted_proxies: [10.1.0.0/8]\n"),
     ("IPv4 network written as IPv6", "", "trusted_proxies: ['::ffff:10.0.0.0/104']\n"),

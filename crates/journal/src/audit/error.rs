@@ -22,7 +22,7 @@ pub enum OpenError {
         source: std::io::Error,
     },
     /// The directory does not exist, and cannot be made.
-    #[error("{path}: the directory cannot be made; make it, and give it to the user that the gateway runs as")]
+    #[error("{path}: the directory cannot be made; check the cause, or make it as root for the user of the gateway")]
     Directory {
         /// The journal's directory.
         path: PathBuf,

@@ -62,7 +62,8 @@ impl Journal {
     /// as aborted.
     ///
     /// # Errors
-    /// [`OpenError::InUse`] when another process writes the journal, [`OpenError::Io`] when the file system fails.
+    /// [`OpenError::InUse`] when another process writes the journal, [`OpenError::Directory`] when the directory cannot
+    /// be made, [`OpenError::Io`] when the file system fails otherwise.
     pub fn open(settings: Settings, metrics: AuditMetrics) -> Result<Self, OpenError> {
         let path = settings.path.clone();
         segment::create_directory(&path).map_err(|source| OpenError::Directory { path: path.clone(), source })?;
