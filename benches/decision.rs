@@ -92,8 +92,14 @@ fn new_key(org: OrgId, user: UserId, number: usize) -> Key {
 
 /// A decision and the return of its slot.
 fn decide(state: &Embedded, digest: &KeyDigest, required: &Permission, now: Micros) {
-    let decision =
-        state.decide(DecideRequest { digest, id: None, access: RouteAccess::Permission(required), client: None, now });
+    let decision = state.decide(DecideRequest {
+        digest,
+        id: None,
+        access: RouteAccess::Permission(required),
+        cost: 1,
+        client: None,
+        now,
+    });
     assert!(matches!(black_box(decision), Decision::Admitted(_)));
 }
 
@@ -103,8 +109,14 @@ fn one_key(group: &mut BenchmarkGroup<'_, WallTime>) {
     let digest = crowd.digests[0];
     group.bench_function("one_key", |b| b.iter(|| decide(&crowd.state, &digest, &read, clock::now())));
     let unknown = KeyDigest::of(b"unknown");
-    let ask =
-        DecideRequest { digest: &unknown, id: None, access: RouteAccess::Everyone, client: None, now: clock::now() };
+    let ask = DecideRequest {
+        digest: &unknown,
+        id: None,
+        access: RouteAccess::Everyone,
+        cost: 1,
+        client: None,
+        now: clock::now(),
+    };
     group.bench_function("unknown_key", |b| b.iter(|| black_box(crowd.state.decide(ask))));
 }
 

@@ -50,6 +50,7 @@ impl Who {
             method: "GET",
             path: "/api/queries",
             provisional: false,
+            cost: 1,
             trace_id: None,
         }
     }

@@ -87,6 +87,7 @@ impl Directory {
                             digest: &key.digest,
                             id: Some(key.id),
                             access: RouteAccess::Everyone,
+                            cost: 1,
                             client: None,
                             now: clock::now(),
                         };

@@ -125,7 +125,9 @@ impl Admission {
             Ok(Credential::Key(key)) => {
                 let access = route.access();
                 let client = Some(client);
-                let decided = self.decide(DecideRequest { digest: &key.digest, id: key.id, access, client, now }).await;
+                let decided = self
+                    .decide(DecideRequest { digest: &key.digest, id: key.id, access, cost: route.cost, client, now })
+                    .await;
                 decided.map_err(|denial| denial.of_path(head.uri.path()))
             }
             Ok(Credential::Session(digest)) => {
@@ -145,7 +147,8 @@ impl Admission {
         let found = session.and_then(|session| Some((session.user()?, session)));
         let Some((user, session)) = found else { return Err(self.deny(Refusal::NoSession)) };
         let digest = session_quota_digest(user);
-        let request = DecideRequest { digest: &digest, id: None, access: route.access(), client: None, now };
+        let request =
+            DecideRequest { digest: &digest, id: None, access: route.access(), cost: route.cost, client: None, now };
         let decided = self.decide(request).await;
         match decided {
             Ok(admitted) => {

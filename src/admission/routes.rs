@@ -67,6 +67,8 @@ pub struct Route {
     pub public: Option<PublicRouteMetrics>,
     /// Permission that the user must have; none: any authenticated caller may use the route.
     pub permission: Option<Permission>,
+    /// Tokens that a request takes from the caller's bucket.
+    pub cost: u32,
     /// True if `Authorization` is the upstream's: the key comes in another field.
     pub pass_authorization: bool,
     /// True if audit records show the query string.
@@ -206,6 +208,7 @@ impl Route {
             strip_prefix: route.strip_prefix.as_deref().map(Box::from),
             public: route.is_public.then(|| metrics.public_route(&route.name)),
             permission: route.permission.clone(),
+            cost: route.cost,
             pass_authorization: route.pass_authorization,
             query_in_audit: route.query_in_audit,
             log_query: route.log_query,
@@ -239,6 +242,7 @@ impl Route {
             strip_prefix: None,
             public: None,
             permission: None,
+            cost: 1,
             pass_authorization: false,
             query_in_audit: false,
             log_query: false,

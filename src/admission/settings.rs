@@ -32,6 +32,8 @@ pub struct RouteSettings {
     pub is_public: bool,
     /// Permission that the user must have; none: every authenticated caller may use the route.
     pub permission: Option<Permission>,
+    /// Tokens that a request takes from the caller's bucket. 1 to 1,000,000,000.
+    pub cost: u32,
     /// True if `Authorization` is the upstream's: the key comes in another field.
     pub pass_authorization: bool,
     /// True if audit records show the query string.
@@ -64,6 +66,7 @@ impl RouteSettings {
             strip_prefix: None,
             is_public: false,
             permission: None,
+            cost: 1,
             pass_authorization: false,
             query_in_audit: false,
             log_query: false,

@@ -73,7 +73,7 @@ async fn open_both(
             };
             let state = state.context("cannot open the state")?;
             let journal = open_journal(config, metrics, takeover.zip(locks))?;
-            replay_journal(&state, &journal)?;
+            replay_journal(config, &state, &journal)?;
             follow_journal(&state, &journal);
             hold_slots(&state, &journal);
             state.set_bounds(config.bounds);
@@ -122,7 +122,7 @@ fn hold_slots(state: &Embedded, journal: &Journal) {
 
 /// Replays the journaled uses that the state may not have written back, so that no bucket comes back fuller than it
 /// was.
-fn replay_journal(state: &Embedded, journal: &Journal) -> anyhow::Result<()> {
+fn replay_journal(config: &Config, state: &Embedded, journal: &Journal) -> anyhow::Result<()> {
     let start = ReplayStart { line: state.written_back_line(), time: state.written_back_at().before(REPLAY_MARGIN) };
     let recorded = journal.uses_since(start).context("cannot read the audit journal")?;
     let used = |by| match by {
@@ -131,9 +131,9 @@ fn replay_journal(state: &Embedded, journal: &Journal) -> anyhow::Result<()> {
     };
     let uses: Vec<JournaledUse> = recorded
         .iter()
-        .map(|entry| JournaledUse { key: used(entry.by), time: entry.time, number: entry.number })
+        .map(|entry| JournaledUse { key: used(entry.by), time: entry.time, number: entry.number, cost: entry.cost })
         .collect();
-    let replayed = state.replay(&uses);
+    let replayed = state.replay(&uses, config.largest_cost());
     if replayed > 0 {
         tracing::info!(replayed, "replayed requests from the audit journal that the state had not written back");
     }

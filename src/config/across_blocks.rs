@@ -3,6 +3,7 @@
 use super::{Listener, ListenerRole, Upstream};
 use crate::admission::RouteSettings;
 use ::upstream::Protocol;
+use domain::quota::Quota;
 use platform::settings::{Reported, Section};
 
 /// Reports contradictions between blocks, as far as these could be read.
@@ -12,9 +13,11 @@ pub(super) fn check_across_blocks(
     routes: &[RouteSettings],
     has_dashboard: bool,
     listen: Option<&[Listener]>,
+    key_quota: Option<Quota>,
 ) {
     check_upgrades(file, upstreams.unwrap_or_default(), routes);
     check_dashboard_only(file, has_dashboard, listen);
+    check_costs(file, key_quota, routes);
 }
 
 /// Reports `upgrade` over HTTP/2, where no connection can switch protocols (RFC 9113, section 8.6).
@@ -29,6 +32,22 @@ fn check_upgrades(file: &Section<'_>, upstreams: &[Upstream], routes: &[RouteSet
         };
         let what = format!("`upgrade` needs HTTP/1 to the upstream; remove it, or `{block}.protocol: http2`");
         file.report("routes", what);
+    }
+}
+
+/// Reports routes that cost more than a bucket ever has: no request to them would be admitted.
+fn check_costs(file: &Section<'_>, key_quota: Option<Quota>, routes: &[RouteSettings]) {
+    let Some(quota) = key_quota else { return };
+    for route in routes.iter().filter(|route| route.cost > quota.burst) {
+        let RouteSettings { name, cost, .. } = route;
+        let burst = quota.burst;
+        file.report(
+            "routes",
+            format_args!(
+                "`{name}` costs {cost}, more than the burst of `limits.key` ({burst}); lower \
+            `cost`, or raise `limits.key.burst`"
+            ),
+        );
     }
 }
 

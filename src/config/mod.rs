@@ -188,6 +188,11 @@ impl Config {
         ))
     }
 
+    /// The most tokens that a request takes.
+    pub fn largest_cost(&self) -> u32 {
+        self.routes.iter().map(|route| route.cost).fold(1, u32::max)
+    }
+
     /// The names of upstreams that no route uses; none without routes.
     pub fn unused_upstreams(&self) -> impl Iterator<Item = &str> {
         let is_unused = |place: usize| self.routes.iter().all(|route| route.serve.is_some() || route.upstream != place);
@@ -253,7 +258,15 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
     let session = file.optional("session", |block| block.section(|section| session::session(section, &routes)));
     let federation = federation::of_file(file, &routes, &session);
     let telemetry = file.section("telemetry", |section| telemetry::telemetry(section, &gateway));
-    check_across_blocks(file, upstreams.read.as_deref(), &routes, session != Ok(None), listen.as_deref().ok());
+    let key_quota = limits.as_ref().ok().map(|limits| limits.quota);
+    check_across_blocks(
+        file,
+        upstreams.read.as_deref(),
+        &routes,
+        session != Ok(None),
+        listen.as_deref().ok(),
+        key_quota,
+    );
     let (audit, shipping) = audit?;
     let timeouts = timeouts?;
     let http = http?;

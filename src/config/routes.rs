@@ -6,6 +6,7 @@ use super::cors;
 use crate::admission::{
     CorsSettings, HostPattern, RouteSettings, ServedResource, literal_error, narrower_route, pattern_segments,
 };
+use domain::quota::MAX_TOKENS;
 use platform::settings::{Reported, Section, Value};
 
 /// Blocks of the file that routes refer to.
@@ -75,6 +76,7 @@ fn route(section: &mut Section<'_>, around: &Surroundings<'_>) -> Result<RouteSe
         let what = "leaves no field for the API key; list one in `credentials.headers`, such as X-API-Key";
         section.report("pass_authorization", what);
     }
+    let cost = section.value_or("cost", 1, |value| value.integer(1..=MAX_TOKENS));
     let query_in_audit = section.value_or("query_in_audit", false, |value| value.boolean());
     let log_query = section.value_or("log_query", false, |value| value.boolean());
     let upgrade = section.value_or("upgrade", Vec::new(), |value| value.list(protocol));
@@ -95,6 +97,7 @@ fn route(section: &mut Section<'_>, around: &Surroundings<'_>) -> Result<RouteSe
         strip_prefix: strip_prefix?,
         is_public,
         permission: permission?,
+        cost,
         pass_authorization,
         query_in_audit,
         log_query,
@@ -125,6 +128,7 @@ fn check_public(section: &Section<'_>) {
     for (name, reason) in [
         ("permission", "contradicts `access: public`: nobody is asked for a key; remove one of the two"),
         ("serve", "contradicts `access: public`: the usage is that of a key; remove one of the two"),
+        ("cost", "contradicts `access: public`: there is no key that pays; remove one of the two"),
         ("pass_authorization", "contradicts `access: public`, which removes all credentials; remove one of the two"),
         ("query_in_audit", "has no effect beside `access: public`: such requests have no audit records; remove it"),
     ] {

@@ -195,6 +195,7 @@ impl Gateway {
         let opening = Use {
             number: Some(admitted.number),
             provisional: admitted.provisional,
+            cost: route.cost,
             ..texts.opening(arrival, head, Some(&admitted.principal))
         };
         self.journal.begin_prepared(&opening, &arrival.connection.audit_fields)

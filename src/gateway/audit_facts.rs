@@ -55,6 +55,7 @@ impl<'a> AuditTexts<'a> {
             method: head.method.as_str(),
             path: &self.path,
             provisional: false,
+            cost: 1,
             trace_id: arrival.trace_id(),
         }
     }

@@ -52,7 +52,8 @@ mod tests {
     }
 
     async fn admitted(state: &State, digest: &KeyDigest) -> Admitted {
-        let ask = DecideRequest { digest, id: None, access: RouteAccess::Everyone, client: None, now: clock::now() };
+        let ask =
+            DecideRequest { digest, id: None, access: RouteAccess::Everyone, cost: 1, client: None, now: clock::now() };
         match state.decide(ask).await.unwrap() {
             Decision::Admitted(admitted) => admitted,
             refused => panic!("{refused:?}"),
@@ -101,6 +102,7 @@ mod tests {
             method: "GET",
             path: "/",
             provisional: false,
+            cost: 1,
             trace_id: None,
         };
         let entry = journal.begin(&opening).await.unwrap();

@@ -94,7 +94,8 @@ impl RateLimitFields {
         match exceeded {
             None => {}
             Some(Limit::Rate) => {
-                tokens = (0, next_token);
+                // Too little for this request, and perhaps enough for one that costs less.
+                tokens = (status.remaining, next_token);
                 headers.insert(RETRY_AFTER, HeaderValue::from(next_token));
             }
             // Slots may have been given back since the decision; the refused caller must not see them.

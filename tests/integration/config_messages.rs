@@ -71,6 +71,8 @@ const KINDS: &[Mistake] = &[
     ("list instead of a value", "durability: written", "durability: [written]"),
     ("block instead of a value", "requests: 1000", "requests: { of: 1000 }"),
     ("value instead of a list", "[http://127.0.0.1:8081]", "http://127.0.0.1:8081"),
+    ("cost above the burst", "/reports/**,", "/reports/**, cost: 1001,"),
+    ("cost of nothing", "/reports/**,", "/reports/**, cost: 0,"),
     ("value instead of a block", "limits:\n  key: { requests: 1000, per: 1h }", "limits:\n  key: 1000"),
     ("list instead of a block", "admin:\n  socket:", "admin:\n  - socket:"),
     ("yes for true", "", "session: { origin: 'https://a.example', links: yes }\n"),

@@ -2,11 +2,15 @@
 
 use std::io::{Read as _, Write as _};
 use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
 
+use control::management::{self, LimitUpdate};
 use domain::refusal::Refusal;
 use journal::audit::{Outcome, Record};
 
-use crate::support::{Client, Gateway, Key, Upstream, eventually, head};
+use crate::support::gateway::OPERATOR;
+use crate::support::updates::limit;
+use crate::support::{Client, Gateway, Key, Response, Upstream, eventually, head};
 
 #[test]
 fn request_1001_of_a_full_bucket_is_refused() {
@@ -69,6 +73,48 @@ fn bucket_is_not_refilled_by_a_restart() {
     let after = left(&gateway);
     // One more token was taken; one or two may have come in meanwhile.
     assert!(before < 960 && after <= before + 2, "{before} were left before the restart, {after} after it");
+}
+
+const COSTS: &str = "limits: { key: { requests: 10, per: 1000s } }\n\
+                     routes: [{ name: report, path: '/reports/**', cost: 4 }, { name: rest, path: '/**' }]";
+
+#[test]
+fn request_takes_the_cost_of_its_route() {
+    let (upstream, gateway, key) = Gateway::with_key(COSTS);
+    let mut client = Client::connect(gateway.address);
+    let left = |response: &Response| {
+        response.header("ratelimit").unwrap().split([';', '=']).nth(2).unwrap().parse::<u32>().unwrap()
+    };
+    for (path, expected) in [("/reports/1", 6), ("/", 5), ("/reports/2", 1)] {
+        let response = client.get(path, &key.text);
+        assert_eq!((response.status, left(&response)), (200, expected), "{path}");
+    }
+    let refused = client.get("/reports/3", &key.text);
+    assert_eq!((refused.code(), left(&refused)), ("rate_limited".into(), 1));
+    // Three more tokens, one in every 100 s.
+    let retry: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    assert!((290..=300).contains(&retry), "{retry}");
+    assert_eq!(client.get("/", &key.text).status, 200, "what is left is enough for a request that costs less");
+    assert_eq!(upstream.count(), 4);
+    let records = gateway.records();
+    let costs: Vec<_> = records.iter().rev().map(|record| (record.action.as_str(), record.cost)).collect();
+    let report = ("report", Some(4));
+    assert_eq!(costs, [report, ("rest", None), report, ("report", None), ("rest", None)], "a refused one took nothing");
+}
+
+#[test]
+fn cost_above_the_burst_of_a_key_is_refused_for_good() {
+    let (upstream, gateway, key) = Gateway::with_key(COSTS);
+    let own = LimitUpdate { requests: Some(3), per: Some(Duration::from_secs(1)), burst: Some(3) };
+    gateway.perform(async |to, now| management::update_key(to, OPERATOR, key.id, limit(Some(own)), now).await);
+    let mut client = Client::connect(gateway.address);
+    let refused = client.get("/reports/1", &key.text);
+    assert_eq!((refused.status, refused.code()), (403, "cost_over_limit".into()));
+    assert!(refused.header("retry-after").is_none() && refused.header("ratelimit").is_some());
+    assert_eq!(client.get("/", &key.text).status, 200);
+    assert_eq!(upstream.count(), 1);
+    let outcome = Outcome::Refused(Refusal::CostOverLimit);
+    assert!(gateway.records().iter().any(|record| record.outcome == outcome && record.cost.is_none()));
 }
 
 /// Upstream that answers at once, with a body that ends when the gate is opened.

@@ -228,3 +228,21 @@ fn change_that_admits_a_refused_key_ends_its_verdict() {
         assert_eq!(status(&one, "/", &revoked), 401);
     }
 }
+
+/// A request that costs more than is left is refused again and again, and one that costs less is admitted meanwhile.
+#[test]
+fn verdict_is_by_the_cost_of_a_request() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let blocks = format!(
+        "state: {{ redis: {{ url: '{}', deadline: 2s }} }}\nlimits: {{ key: {{ requests: 10, per: 1h }} }}\n\
+         routes: [{{ name: report, path: /report, cost: 8 }}, {{ name: rest, path: '/**' }}]",
+        redis.url()
+    );
+    let gateway = Gateway::with(&[upstream.address], &blocks);
+    let key = gateway.key();
+    let ok = |count| counted(&[("ok", count)]);
+    assert_eq!(hammer(gateway.address, "/report", &key.text, 1).0, ok(1));
+    assert_eq!(hammer(gateway.address, "/report", &key.text, 50).0, counted(&[("rate_limited", 50)]));
+    assert_eq!(hammer(gateway.address, "/", &key.text, 2).0, ok(2));
+    assert_eq!(hammer(gateway.address, "/", &key.text, 1).0, counted(&[("rate_limited", 1)]));
+}

@@ -12,11 +12,17 @@ const RESPONSES: usize = 150;
 const CLIENTS: usize = 4;
 /// The bucket hardly refills: what is taken is visibly gone.
 const BURST: usize = 100_000;
+/// Tokens of each request.
+const COST: usize = 3;
 
 #[test]
 fn twenty_kills_under_load_lose_no_record() {
     let upstream = Upstream::start();
-    let setup = Setup::new(upstream.address, "limits: { key: { requests: 1, per: 1h, burst: 100000 } }");
+    let setup = Setup::new(
+        upstream.address,
+        "limits: { key: { requests: 1, per: 1h, burst: 100000 } }\n\
+         routes: [{ name: all, path: '/**', cost: 3 }]",
+    );
     let key = setup.key();
     for _ in 0..DEATHS {
         let mut gateway = setup.start();
@@ -57,11 +63,11 @@ fn twenty_kills_under_load_lose_no_record() {
     let remaining =
         find(&explained, "remaining").and_then(serde_json::Value::as_u64).expect("explain says what is left");
     let remaining = usize::try_from(remaining).unwrap();
-    assert!(remaining <= BURST - seen.len(), "{remaining} tokens are left after {} requests", seen.len());
+    assert!(remaining <= BURST - COST * seen.len(), "{remaining} tokens are left after {} requests", seen.len());
     let taken = BURST - remaining;
-    // A checkpoint may have the token of a request that was killed before its record, and was not forwarded: the bucket
-    // is emptier by what was in flight at each death, at most. The one is a token that is partly refilled.
-    let decided = recorded.len() + DEATHS * CLIENTS + 1;
+    // A checkpoint may have the tokens of a request that was killed before its record, and was not forwarded: the
+    // bucket is emptier by what was in flight at each death, at most. The one is a token that is partly refilled.
+    let decided = COST * (recorded.len() + DEATHS * CLIENTS) + 1;
     assert!(taken <= decided, "{taken} tokens were taken, {} uses are recorded", recorded.len());
 }
 

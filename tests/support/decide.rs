@@ -6,7 +6,7 @@ use state::{Change, DecideRequest, LastRotation, RouteAccess};
 
 /// A request by the client of no known address, on a route that asks for no permission.
 pub fn decide_request(digest: &KeyDigest, now: Micros) -> DecideRequest<'_> {
-    DecideRequest { digest, id: None, access: RouteAccess::Everyone, client: None, now }
+    DecideRequest { digest, id: None, access: RouteAccess::Everyone, cost: 1, client: None, now }
 }
 
 /// Replaces the secret of a key, whose secret before ends at once.

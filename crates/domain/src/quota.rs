@@ -143,7 +143,8 @@ pub struct RateLimitStatus {
     pub remaining: u32,
     /// Microseconds until the bucket is full; zero when it is.
     pub full_in_us: u64,
-    /// Microseconds until there is a whole token; zero when there is one.
+    /// Microseconds until there are as many whole tokens as the request costs, one where there was no request; zero
+    /// when there are.
     pub token_in_us: u64,
     /// Requests the organization may have in flight.
     pub concurrent: u32,

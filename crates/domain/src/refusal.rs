@@ -114,7 +114,13 @@ refusals! {
         outcome: Some("not_found"), auth_result: Some("ok"),
         ..row(404, "ambiguous_path", "Servers read this path in different ways.")
     };
-    /// The bucket of the key, or of the user's sessions, is empty.
+    /// The request costs more tokens than the key's bucket ever holds.
+    CostOverLimit => Row {
+        outcome: Some("cost_over_limit"), auth_result: Some("ok"), redis_code: Some(17),
+        ..row(403, "cost_over_limit", "This request costs more than the limit of this API key ever allows at once. Ask \
+            for a higher limit.")
+    };
+    /// The bucket of the key, or of the user's sessions, has fewer tokens than the request costs.
     RateLimited => Row {
         outcome: Some("rate_limited"), redis_code: Some(7),
         session_answer: Some(answer(429, "rate_limited", "You have used up the requests of your sessions. Wait for \
@@ -279,11 +285,19 @@ impl Refusal {
     /// True for a refusal by the state that tells who the caller is: the key or session itself is good.
     pub fn is_of_authenticated_caller(self) -> bool {
         use Refusal::{
-            AmbiguousPath, Forbidden, KeyTooManyInFlight, NotFound, OrgSuspended, RateLimited, TooManyInFlight,
+            AmbiguousPath, CostOverLimit, Forbidden, KeyTooManyInFlight, NotFound, OrgSuspended, RateLimited,
+            TooManyInFlight,
         };
         matches!(
             self,
-            OrgSuspended | Forbidden | NotFound | AmbiguousPath | RateLimited | KeyTooManyInFlight | TooManyInFlight
+            OrgSuspended
+                | Forbidden
+                | NotFound
+                | AmbiguousPath
+                | CostOverLimit
+                | RateLimited
+                | KeyTooManyInFlight
+                | TooManyInFlight
         )
     }
 
@@ -301,7 +315,7 @@ mod tests {
     type Wire = (Refusal, u16, &'static str, Option<&'static str>, Option<&'static str>, Option<u64>);
 
     #[rustfmt::skip]
-    const WIRE: [Wire; 42] = [
+    const WIRE: [Wire; 43] = [
         (Refusal::NoCredential, 401, "unauthenticated", None, Some("missing"), None),
         (Refusal::RepeatedCredential, 400, "invalid_request", None, Some("malformed"), None),
         (Refusal::EmptyToken, 400, "invalid_request", None, Some("malformed"), None),
@@ -322,6 +336,7 @@ mod tests {
         (Refusal::Forbidden, 403, "insufficient_scope", Some("forbidden"), Some("forbidden"), Some(6)),
         (Refusal::NotFound, 404, "not_found", Some("not_found"), Some("ok"), Some(11)),
         (Refusal::AmbiguousPath, 404, "ambiguous_path", Some("not_found"), Some("ok"), None),
+        (Refusal::CostOverLimit, 403, "cost_over_limit", Some("cost_over_limit"), Some("ok"), Some(17)),
         (Refusal::RateLimited, 429, "rate_limited", Some("rate_limited"), Some("ok"), Some(7)),
         (Refusal::KeyTooManyInFlight, 429, "too_many_in_flight", Some("too_many_in_flight"), Some("ok"), Some(16)),
         (Refusal::TooManyInFlight, 429, "too_many_in_flight", Some("too_many_in_flight"), Some("ok"), Some(8)),

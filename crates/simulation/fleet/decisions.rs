@@ -136,7 +136,7 @@ impl World {
         }
         let ran = took_token(&result);
         if late.complete(ran) {
-            self.gateways[process.gateway].decisions.record_unreported(&entry);
+            self.gateways[process.gateway].decisions.record_unreported(&entry, self.directory.keys[key].cost);
         }
         self.checks.bucket.end_waiting(key, request);
     }

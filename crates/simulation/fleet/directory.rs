@@ -36,6 +36,8 @@ pub struct Key {
     user: UserId,
     pub org: usize,
     pub quota: Quota,
+    /// Tokens that each of its requests takes.
+    pub cost: u32,
     /// Concurrency limit of its own.
     pub concurrent: Option<u32>,
     pub record: Vec<u8>,
@@ -69,6 +71,11 @@ fn quota(number: usize) -> Quota {
     };
     let quota = Quota { requests, per: Duration::from_secs(per), burst, strict }.validate().unwrap();
     Quota { requests: quota.inflow(), strict: false, ..quota }
+}
+
+/// Tokens that each request of a key costs: of every fifth several, and so of keys with each of the quotas.
+fn cost(number: usize) -> u32 {
+    if number.is_multiple_of(5) { 3 } else { 1 }
 }
 
 /// Concurrency limits of keys: every third has one, some smaller than what it asks for, some larger than what its
@@ -145,6 +152,7 @@ impl Directory {
                     user,
                     org,
                     quota,
+                    cost: cost(number),
                     concurrent: concurrent(number),
                     record: names.key(id).into_bytes(),
                     slots_record: names.key_slots(id).into_bytes(),
@@ -173,8 +181,8 @@ impl Directory {
 
     /// A request with a key, at a time of its gateway.
     pub fn request(&self, key: usize, now: Micros) -> DecideRequest<'_> {
-        let Key { id, digest, .. } = &self.keys[key];
-        DecideRequest { digest, id: Some(*id), access: RouteAccess::Everyone, client: None, now }
+        let Key { id, digest, cost, .. } = &self.keys[key];
+        DecideRequest { digest, id: Some(*id), access: RouteAccess::Everyone, cost: *cost, client: None, now }
     }
 
     /// The organization with this tag.

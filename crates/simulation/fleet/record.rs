@@ -39,6 +39,7 @@ impl World {
             method: "GET",
             path: "/api/queries",
             provisional: request.provisional,
+            cost: 1,
             trace_id: None,
         };
         let gateway = &mut self.gateways[process.gateway];

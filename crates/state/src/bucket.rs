@@ -2,10 +2,11 @@
 //!
 //! # Guarantee
 //!
-//! In any window of length `T` at most `burst + inflow * T / per` requests are admitted, exactly: a bucket holds at
-//! most `burst` tokens when the window begins, and `inflow` tokens flow in during each `per`. `inflow` is `requests`;
-//! in a strict quota it is `requests + 1 - burst`, so that no window of one `per` admits more than `requests`. A
-//! refused request takes nothing, so any number of refused requests does not delay the next token.
+//! In any window of length `T` the admitted requests cost at most `burst + inflow * T / per` tokens, exactly, where
+//! each costs one unless its route says more: a bucket holds at most `burst` tokens when the window begins, and
+//! `inflow` tokens flow in during each `per`. `inflow` is `requests`; in a strict quota it is `requests + 1 - burst`, so that no
+//! window of one `per` admits more than `requests`. A refused request takes nothing, so any number of refused requests
+//! does not delay the next token.
 //!
 //! # Arithmetic
 //!
@@ -66,14 +67,16 @@ impl Bucket {
         Self { level, at: now }
     }
 
-    /// Returns the bucket after one token was taken at `now`.
+    /// Returns the bucket after `cost` tokens were taken at `now`. All of them or none: a cost above the burst is never
+    /// admitted.
     ///
     /// # Errors
-    /// The microseconds until there is a whole token, when there is none. Nothing is taken then.
-    pub fn try_take(self, quota: Quota, now: Micros) -> Result<Self, u64> {
+    /// The microseconds until there are as many whole tokens, when there are fewer. Nothing is taken then.
+    pub fn try_take(self, quota: Quota, cost: u32, now: Micros) -> Result<Self, u64> {
         let refilled = self.refill(quota, now);
-        let level = refilled.level - signed(quota.per_micros());
-        if level < 0 { Err(refilled.token_in_us(quota)) } else { Ok(Self { level, ..refilled }) }
+        // A cost of at most the burst is exact; one above it is refused, however it is rounded.
+        let level = refilled.level.saturating_sub(signed(quota.per_micros().saturating_mul(u64::from(cost))));
+        if level < 0 { Err(refilled.tokens_in_us(quota, cost)) } else { Ok(Self { level, ..refilled }) }
     }
 
     /// Returns the bucket after `tokens` were taken; all of its tokens when it has fewer.
@@ -100,9 +103,10 @@ impl Bucket {
         (signed(capacity(quota)) - self.level).max(0).unsigned_abs().div_ceil(u64::from(quota.inflow()))
     }
 
-    /// Microseconds from its time until there is a whole token in it; zero when there is one.
-    pub fn token_in_us(self, quota: Quota) -> u64 {
-        (signed(quota.per_micros()) - self.level).max(0).unsigned_abs().div_ceil(u64::from(quota.inflow()))
+    /// Microseconds from its time until there are `cost` whole tokens in it; zero when there are.
+    pub fn tokens_in_us(self, quota: Quota, cost: u32) -> u64 {
+        let needed = signed(quota.per_micros().saturating_mul(u64::from(cost)));
+        needed.saturating_sub(self.level).max(0).unsigned_abs().div_ceil(u64::from(quota.inflow()))
     }
 
     /// Returns the bucket under another quota, when its level was measured with a `per` of `per_us` microseconds. Its
@@ -165,7 +169,7 @@ mod tests {
         let mut admitted = Vec::new();
         for now in times {
             bucket = bucket.refill(quota, now);
-            if let Ok(taken) = bucket.try_take(quota, now) {
+            if let Ok(taken) = bucket.try_take(quota, 1, now) {
                 bucket = taken;
                 admitted.push(now);
             }
@@ -192,6 +196,36 @@ mod tests {
         }
 
         #[test]
+        fn costs_in_any_window_are_at_most_burst_and_inflow(
+            (quota, pauses) in traces(), costs in vec(1..=25_u32, 200),
+        ) {
+            let (mut now, mut bucket) = (START, Bucket::full(quota, START));
+            let mut paid: Vec<(Micros, u64)> = Vec::new();
+            for (pause, cost) in pauses.into_iter().zip(costs) {
+                now = Micros(now.0 + pause);
+                match bucket.try_take(quota, cost, now) {
+                    Ok(taken) => {
+                        bucket = taken;
+                        paid.push((now, cost.into()));
+                    }
+                    Err(wait) => {
+                        prop_assert_eq!(bucket.refill(quota, now).tokens_in_us(quota, cost), wait);
+                        let due = Micros(now.0 + wait);
+                        prop_assert_eq!(bucket.try_take(quota, cost, due).is_ok(), cost <= quota.burst);
+                        prop_assert!(bucket.try_take(quota, cost, Micros(due.0 - 1)).is_err());
+                    }
+                }
+            }
+            for (i, (first, _)) in paid.iter().enumerate() {
+                let mut sum = 0;
+                for (last, cost) in &paid[i..] {
+                    sum += cost;
+                    prop_assert!(sum * quota.per_micros() <= allowed(quota, last.since(*first)));
+                }
+            }
+        }
+
+        #[test]
         fn strict_quota_admits_its_requests_at_most_in_any_window(
             (quota, pauses) in traces(), burst in 1..=20_u32,
         ) {
@@ -213,16 +247,16 @@ mod tests {
             let token = quota.per_micros().div_ceil(u64::from(quota.requests));
             let mut bucket = Bucket { level: 0, at: START };
             let at = |share: f64, of: u64| Micros(START.0 + (share * of as f64) as u64);
-            let wait = bucket.try_take(quota, at(early, token - 1)).unwrap_err();
+            let wait = bucket.try_take(quota, 1, at(early, token - 1)).unwrap_err();
             let due = Micros(at(early, token - 1).0 + wait);
             let mut times: Vec<Micros> = storm.into_iter().map(|share| at(share, token - 1)).collect();
             times.sort_unstable();
             for now in times {
-                prop_assert!(bucket.try_take(quota, now).is_err());
+                prop_assert!(bucket.try_take(quota, 1, now).is_err());
                 bucket = bucket.refill(quota, now);
             }
-            prop_assert!(bucket.try_take(quota, Micros(due.0 - 1)).is_err());
-            prop_assert!(bucket.try_take(quota, due).is_ok());
+            prop_assert!(bucket.try_take(quota, 1, Micros(due.0 - 1)).is_err());
+            prop_assert!(bucket.try_take(quota, 1, due).is_ok());
         }
 
         #[test]
@@ -255,14 +289,14 @@ mod tests {
             let mut bucket = Bucket::full(quota, START);
             for step in pauses {
                 now = Micros(now.0 + step);
-                bucket = bucket.try_take(quota, now).unwrap_or(bucket);
+                bucket = bucket.try_take(quota, 1, now).unwrap_or(bucket);
             }
             now = Micros(now.0 + pause);
             for _ in 0..quota.burst {
-                let Ok(taken) = bucket.try_take(quota, now) else { return Ok(()) };
+                let Ok(taken) = bucket.try_take(quota, 1, now) else { return Ok(()) };
                 bucket = taken;
             }
-            prop_assert!(bucket.try_take(quota, now).is_err());
+            prop_assert!(bucket.try_take(quota, 1, now).is_err());
         }
 
         #[test]
@@ -281,7 +315,7 @@ mod tests {
         fn announced_times_are_exact((quota, level) in (quotas(), 0.0..1.0_f64)) {
             let bucket = Bucket { level: (capacity(quota) as f64 * level) as i64, at: START };
             let after = |us| bucket.refill(quota, Micros(START.0 + us));
-            let token = bucket.token_in_us(quota);
+            let token = bucket.tokens_in_us(quota, 1);
             let full = bucket.full_in_us(quota);
             prop_assert!(after(token).remaining(quota) >= 1);
             prop_assert!(token == 0 || after(token - 1).remaining(quota) == 0);
@@ -295,10 +329,12 @@ mod tests {
             let repaid = bucket.repay(quota, uses);
             prop_assert_eq!(repaid.level, bucket.level - signed(uses * quota.per_micros()));
             prop_assert!(repaid.level >= 0 || repaid.remaining(quota) == 0);
-            let token = Micros(START.0 + repaid.token_in_us(quota));
-            prop_assert!(repaid.try_take(quota, token).is_ok());
-            prop_assert!(repaid.level >= signed(quota.per_micros()) || repaid.try_take(quota, Micros(token.0 - 1))
-                .is_err());
+            let token = Micros(START.0 + repaid.tokens_in_us(quota, 1));
+            prop_assert!(repaid.try_take(quota, 1, token).is_ok());
+            prop_assert!(
+                repaid.level >= signed(quota.per_micros())
+                    || repaid.try_take(quota, 1, Micros(token.0 - 1)).is_err()
+            );
             prop_assert!(bucket.charge(quota, uses).level >= 0, "a charge goes no further than to empty");
         }
 
@@ -318,7 +354,7 @@ mod tests {
         let back = START.before(Duration::from_secs(3600));
         let set_back = empty.refill(quota, back);
         assert_eq!(set_back, Bucket { level: 0, at: back });
-        assert!(set_back.try_take(quota, back.after(Duration::from_secs(1))).is_ok());
+        assert!(set_back.try_take(quota, 1, back.after(Duration::from_secs(1))).is_ok());
     }
 
     #[test]

@@ -18,6 +18,8 @@ pub struct DecideRequest<'a> {
     pub id: Option<KeyId>,
     /// Access that the requested route grants.
     pub access: RouteAccess<'a>,
+    /// Tokens that the request takes from the key's bucket, all or none. 1 to 1,000,000,000.
+    pub cost: u32,
     /// Address of the client; none when it is not known: then it is in none of a key's networks.
     pub client: Option<&'a IpAddr>,
     /// Time of the decision.

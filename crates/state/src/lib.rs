@@ -286,7 +286,7 @@ mod tests {
         let key = "abcDEF123".parse().unwrap();
         let now = Micros(0);
         send(|state| {
-            state.decide(DecideRequest { digest, id: None, access: RouteAccess::Everyone, client: None, now })
+            state.decide(DecideRequest { digest, id: None, access: RouteAccess::Everyone, cost: 1, client: None, now })
         });
         send(|state| state.change(Change::suspend_org(org, true)));
         send(|state| state.orgs());

@@ -27,6 +27,11 @@ use state::{Decision, Permit, RevocationEntry, Session, State};
 /// Pause between two looks at the revocation log.
 const REVOCATION_INTERVAL: Duration = Duration::from_millis(20);
 
+/// Cost of a request that says none.
+fn one() -> u32 {
+    1
+}
+
 /// Messages of the old process. `n` numbers its questions.
 #[derive(Debug, Serialize, Deserialize)]
 enum Question {
@@ -35,6 +40,9 @@ enum Question {
         digest: [u8; 32],
         id: Option<KeyId>,
         access: OwnedAccess,
+        /// Absent from a process that knows no costs.
+        #[serde(default = "one")]
+        cost: u32,
         #[serde(default)]
         client: Option<IpAddr>,
         now: Micros,
@@ -115,8 +123,8 @@ fn send_questions(
         let Some(request) = requests.blocking_recv() else { return };
         let (question, waiting) = match request {
             SuccessorRequest::Decide(request, reply) => {
-                let OwnedDecideRequest { digest, id, access, client, now } = *request;
-                let question = Question::Decide { n, digest: *digest.as_bytes(), id, access, client, now };
+                let OwnedDecideRequest { digest, id, access, cost, client, now } = *request;
+                let question = Question::Decide { n, digest: *digest.as_bytes(), id, access, cost, client, now };
                 (question, PendingReply::Decision(digest, reply))
             }
             SuccessorRequest::Session(digest, now, reply) => {
@@ -203,8 +211,9 @@ fn answer_questions(receiving: &Channel, state: &State, sending: &Mutex<Channel>
     let mut slots: FxHashMap<u64, Permit> = FxHashMap::default();
     loop {
         let answer = match receiving.receive::<Question>()?.0 {
-            Question::Decide { n, digest, id, access, client, now } => {
-                let request = OwnedDecideRequest { digest: KeyDigest::from_bytes(digest), id, access, client, now };
+            Question::Decide { n, digest, id, access, cost, client, now } => {
+                let request =
+                    OwnedDecideRequest { digest: KeyDigest::from_bytes(digest), id, access, cost, client, now };
                 let decision = runtime.block_on(state.decide(request.as_request())).map_err(io::Error::other)?;
                 let (decision, slot) = DecisionRecord::new(decision);
                 slots.extend(slot.map(|slot| (n, slot)));

@@ -61,6 +61,7 @@ impl Caller {
             method: "GET",
             path: "/api/queries",
             provisional: false,
+            cost: 1,
             trace_id: None,
         }
     }

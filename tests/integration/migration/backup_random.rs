@@ -71,7 +71,7 @@ async fn take_steps(state: &State, steps: &[Step]) {
                 let Some(index) = pick(index, maker.digests.len()) else { continue };
                 for _ in 0..times {
                     let (digest, access) = (&maker.digests[index], state::RouteAccess::Everyone);
-                    let ask = state::DecideRequest { digest, id: None, access, client: None, now: maker.now };
+                    let ask = state::DecideRequest { digest, id: None, access, cost: 1, client: None, now: maker.now };
                     drop(state.decide(ask).await.unwrap());
                 }
             }

@@ -165,7 +165,8 @@ impl<'a> RecordMaker<'a> {
 
     pub(super) async fn take(&self, digest: &KeyDigest, times: usize) {
         for _ in 0..times {
-            let ask = DecideRequest { digest, id: None, access: RouteAccess::Everyone, client: None, now: self.now };
+            let ask =
+                DecideRequest { digest, id: None, access: RouteAccess::Everyone, cost: 1, client: None, now: self.now };
             assert!(matches!(self.state.decide(ask).await, Ok(Decision::Admitted(_))));
         }
     }

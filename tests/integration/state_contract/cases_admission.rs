@@ -2,10 +2,10 @@
 
 use std::time::Duration;
 
-use domain::clock;
+use domain::clock::{self, Micros};
 use domain::key::policy::{DisabledBy, Field, PolicyPatch};
 use domain::key::{KeyDigest, KeyId};
-use domain::quota::RateLimitStatus;
+use domain::quota::{MAX_TOKENS, Quota, RateLimitStatus};
 use domain::refusal::Refusal;
 use state::{Change, DecideRequest, Decision, RouteAccess, State};
 
@@ -81,7 +81,8 @@ pub(super) async fn denied_request_takes_nothing(state: &State) {
     let before = everything(state, &key, now).await;
     assert_eq!(refused(&require(state, &key.digest, "queries:write", now).await), Refusal::Forbidden);
     assert_eq!(everything(state, &key, now).await, before);
-    let no_route = DecideRequest { digest: &key.digest, id: None, access: RouteAccess::NoRoute, client: None, now };
+    let no_route =
+        DecideRequest { digest: &key.digest, id: None, access: RouteAccess::NoRoute, cost: 1, client: None, now };
     let decision = state.decide(no_route).await.unwrap();
     assert!(matches!(decision, Decision::Denied { rate_limit: Some(_), .. }));
     assert_eq!(refused(&decision), Refusal::NotFound);
@@ -197,4 +198,46 @@ pub(super) async fn refusal_for_slots_costs_no_token(state: &State) {
     }
     drop(held);
     assert_eq!(admit(state, &key, now).await.rate_limit.remaining, QUOTA.burst - 1);
+}
+
+async fn pay(state: &State, key: &HeldKey, cost: u32, now: Micros) -> Decision {
+    state.decide(DecideRequest { cost, ..decide_request(&key.digest, now) }).await.unwrap()
+}
+
+pub(super) async fn cost_is_taken_whole_or_not_at_all(state: &State) {
+    let (_, key) = fixture_with_key(state).await;
+    let now = clock::now();
+    let first = admitted(pay(state, &key, 3, now).await);
+    assert_eq!((first.number, first.rate_limit.remaining), (1, QUOTA.burst - 3));
+    // Three tokens are missing one second's worth; the wait is that of this request, and smaller ones are admitted.
+    for _ in 0..10 {
+        let Decision::Denied { refusal: Refusal::RateLimited, rate_limit: Some(status), .. } =
+            pay(state, &key, 3, now).await
+        else {
+            panic!("it is admitted")
+        };
+        assert_eq!((status.remaining, status.token_in_us), (2, 1_000_000));
+    }
+    assert_eq!(admitted(pay(state, &key, 2, now).await).number, 2);
+    let later = now.after(3 * TOKEN);
+    let early = Micros(later.0 - 1);
+    assert_eq!(refused(&pay(state, &key, 3, early).await), Refusal::RateLimited);
+    assert_eq!(admitted(pay(state, &key, 3, later).await).number, 3);
+    assert_eq!(record(state, &key).await.uses, 3, "a request is one use, whatever it costs");
+}
+
+pub(super) async fn cost_above_the_burst_is_never_admitted(state: &State) {
+    let (_, key) = fixture_with_key(state).await;
+    let now = clock::now();
+    let before = everything(state, &key, now).await;
+    for cost in [QUOTA.burst + 1, MAX_TOKENS] {
+        let decision = pay(state, &key, cost, now).await;
+        assert_eq!(refused(&decision), Refusal::CostOverLimit);
+        assert!(matches!(decision, Decision::Denied { principal: Some(_), rate_limit: Some(_), .. }));
+    }
+    assert_eq!(everything(state, &key, now).await, before);
+    let own = Quota { burst: QUOTA.burst + 1, ..QUOTA };
+    state.change(Change::limit_key(key.id, Some(own))).await.unwrap();
+    let rested = now.after(Duration::from_secs(3600));
+    assert_eq!(admitted(pay(state, &key, own.burst, rested).await).rate_limit.remaining, 0);
 }

@@ -42,7 +42,7 @@ pub(super) async fn set(state: &State, key: &HeldKey, patch: PolicyPatch) {
 pub(super) async fn decide_from(state: &State, key: &HeldKey, client: Option<&str>, now: Micros) -> Decision {
     let client = client.map(|client| client.parse::<IpAddr>().unwrap());
     let client = client.as_ref();
-    let ask = DecideRequest { digest: &key.digest, id: None, access: RouteAccess::Everyone, client, now };
+    let ask = DecideRequest { digest: &key.digest, id: None, access: RouteAccess::Everyone, cost: 1, client, now };
     state.decide(ask).await.unwrap()
 }
 

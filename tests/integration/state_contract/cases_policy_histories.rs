@@ -136,7 +136,7 @@ impl Model {
         let ip = address.parse::<IpAddr>().unwrap();
         let client = Some(&ip);
         let before = everything(state, key, self.now).await;
-        let ask = DecideRequest { digest: &key.digest, id: None, access, client, now: self.now };
+        let ask = DecideRequest { digest: &key.digest, id: None, access, cost: 1, client, now: self.now };
         let decision = state.decide(ask).await.unwrap();
         match (self.refusal(required, address), decision) {
             (None, Decision::Admitted(admitted)) => {

@@ -9,12 +9,12 @@ use domain::key::{KeyId, PlainKey};
 use domain::quota::{Quota, RateLimitStatus};
 use domain::refusal::Refusal;
 use state::embedded::{JournalProgress, JournaledUse, Settings, UsedKey};
-use state::{Bounds, Change, ChangeError, Decision, Embedded, Key, KeyList, Org, State, User};
+use state::{Bounds, Change, ChangeError, DecideRequest, Decision, Embedded, Key, KeyList, Org, State, User};
 
 use super::fixture::{HeldKey, admit, decide, fixture_with_key, new_org, permission, refuse, refused, revoke, rotate};
 use super::runtime::block_on;
 use super::{CONCURRENT, QUOTA, TOKEN};
-use crate::support::decide::rotation;
+use crate::support::decide::{decide_request, rotation};
 use crate::support::eventually;
 
 const HOUR: Duration = Duration::from_secs(3600);
@@ -247,17 +247,21 @@ fn changes_are_made_in_the_order_of_their_arrival() {
     assert!(one.is_ok() && matches!(two, Err(ChangeError::Taken("name"))), "{one:?} {two:?}");
 }
 
-/// Uses a key after these pauses, and opens the files that a crash before the first use leaves.
-fn used_and_crashed(dir: &Path, pauses: &[u64]) -> (State, State, KeyId, Vec<JournaledUse>, tempfile::TempDir) {
+/// The largest cost of requests that are replayed.
+const MOST: u32 = 4;
+
+/// Uses a key after these pauses, at these costs, and opens the files that a crash before the first use leaves.
+fn used_and_crashed(dir: &Path, pauses: &[(u64, u32)]) -> (State, State, KeyId, Vec<JournaledUse>, tempfile::TempDir) {
     let state = open(dir);
     let (_, held) = block_on(fixture_with_key(&state));
     let left = crashed(dir);
     let mut now = clock::now();
     let mut uses = Vec::new();
-    for pause in pauses {
-        now = now.after(Duration::from_micros(*pause));
-        if let Decision::Admitted(admitted) = block_on(decide(&state, &held.digest, now)) {
-            uses.push(JournaledUse { key: UsedKey::Key(held.id), time: now, number: admitted.number });
+    for (pause, cost) in pauses.iter().copied() {
+        now = now.after(Duration::from_micros(pause));
+        let request = DecideRequest { cost, ..decide_request(&held.digest, now) };
+        if let Decision::Admitted(admitted) = block_on(state.decide(request)).unwrap() {
+            uses.push(JournaledUse { key: UsedKey::Key(held.id), time: now, number: admitted.number, cost });
         }
     }
     let restarted = open(left.path());
@@ -267,17 +271,18 @@ fn used_and_crashed(dir: &Path, pauses: &[u64]) -> (State, State, KeyId, Vec<Jou
 #[test]
 fn replay_of_every_use_restores_the_key() {
     let dir = tempfile::tempdir().unwrap();
-    let (state, restarted, key, mut uses, _left) = used_and_crashed(dir.path(), &[0, 10, 500_000, 2_000_000, 7, 1]);
+    let (state, restarted, key, mut uses, _left) =
+        used_and_crashed(dir.path(), &[(0, 1), (10, 2), (500_000, 1), (2_000_000, 1), (7, 1), (1, 1)]);
     let stranger = JournaledUse { key: UsedKey::Key("zzzzzzzzz".parse().unwrap()), ..uses[0] };
     let count = uses.len() as u64;
     uses.reverse();
     uses.push(stranger);
     uses.push(uses[0]);
-    assert_eq!(as_embedded(&restarted).replay(&uses), count);
+    assert_eq!(as_embedded(&restarted).replay(&uses, MOST), count);
     let last = record(&state, key).last_used.unwrap();
     assert_eq!(rate_limit_status(&restarted, key, last), rate_limit_status(&state, key, last));
     assert_eq!(record(&restarted, key), record(&state, key));
-    assert_eq!(as_embedded(&restarted).replay(&uses), 0, "replayed twice");
+    assert_eq!(as_embedded(&restarted).replay(&uses, MOST), 0, "replayed twice");
     assert_eq!(rate_limit_status(&restarted, key, last), rate_limit_status(&state, key, last));
     let next = rate_limit_status(&restarted, key, last).unwrap().remaining;
     drop(restarted);
@@ -291,12 +296,12 @@ fn replay_of_every_use_restores_the_key() {
 #[test]
 fn replay_charges_no_use_that_was_written_back() {
     let dir = tempfile::tempdir().unwrap();
-    let (state, _, key, uses, _left) = used_and_crashed(dir.path(), &[0, 10, 500_000]);
+    let (state, _, key, uses, _left) = used_and_crashed(dir.path(), &[(0, 1), (10, 2), (500_000, 1)]);
     let last = uses[2].time;
     let before = rate_limit_status(&state, key, last);
     drop(state);
     let state = open(dir.path());
-    assert_eq!(as_embedded(&state).replay(&uses), 0);
+    assert_eq!(as_embedded(&state).replay(&uses, MOST), 0);
     assert_eq!(rate_limit_status(&state, key, last), before);
 }
 
@@ -306,7 +311,7 @@ proptest::proptest! {
     /// For any part of the uses that the journal kept.
     #[test]
     fn replay_never_leaves_a_bucket_fuller_than_it_was(
-        pauses in proptest::collection::vec(0..2_000_000_u64, 1..40),
+        pauses in proptest::collection::vec((0..2_000_000_u64, 1..=MOST), 1..40),
         kept in proptest::collection::vec(proptest::bool::ANY, 40),
     ) {
         let dir = tempfile::tempdir().unwrap();
@@ -315,7 +320,7 @@ proptest::proptest! {
         let kept = uses.into_iter().zip(kept).filter(|(_, kept)| *kept);
         let mut known: Vec<JournaledUse> = kept.map(|(used, _)| used).collect();
         known.push(last);
-        as_embedded(&restarted).replay(&known);
+        as_embedded(&restarted).replay(&known, MOST);
         let was = rate_limit_status(&state, key, last.time).unwrap();
         let is = rate_limit_status(&restarted, key, last.time).unwrap();
         proptest::prop_assert!(is.full_in_us >= was.full_in_us, "{is:?} {was:?}");

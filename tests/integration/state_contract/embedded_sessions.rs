@@ -119,10 +119,11 @@ fn session_quota_bucket_is_not_refilled_by_a_replay() {
     let now = clock::now();
     block_on(drain(&state, &quota_key, now));
     let restarted = open(left.path());
-    let uses: Vec<JournaledUse> =
-        (1..=5).map(|number| JournaledUse { key: UsedKey::SessionQuotaKey(fixture.user), time: now, number }).collect();
-    assert_eq!(as_embedded(&restarted).replay(&uses), 5);
-    assert_eq!(as_embedded(&restarted).replay(&uses), 0);
+    let uses: Vec<JournaledUse> = (1..=5)
+        .map(|number| JournaledUse { key: UsedKey::SessionQuotaKey(fixture.user), time: now, number, cost: 1 })
+        .collect();
+    assert_eq!(as_embedded(&restarted).replay(&uses, 1), 5);
+    assert_eq!(as_embedded(&restarted).replay(&uses, 1), 0);
     assert_eq!(
         block_on(rate_limit_status(&restarted, &quota_key, now)),
         block_on(rate_limit_status(&state, &quota_key, now))

@@ -193,8 +193,14 @@ impl World {
 
 async fn decide(state: &State, key: &HeldKey) -> Option<Decision> {
     let HeldKey { id, digest } = key;
-    let request =
-        DecideRequest { digest, id: Some(*id), access: RouteAccess::Everyone, client: None, now: clock::now() };
+    let request = DecideRequest {
+        digest,
+        id: Some(*id),
+        access: RouteAccess::Everyone,
+        cost: 1,
+        client: None,
+        now: clock::now(),
+    };
     state.decide(request).await.ok()
 }
 

@@ -82,6 +82,8 @@ macro_rules! contract {
                 bucket_gives_its_burst_and_then_its_rate,
                 slots_are_limited_for_each_organization_and_released,
                 refusal_for_slots_costs_no_token,
+                cost_is_taken_whole_or_not_at_all,
+                cost_above_the_burst_is_never_admitted,
             ],
             cases_changes: [
                 revocation_holds_at_once_and_for_good,

@@ -348,3 +348,32 @@ fn share_slots(server: &Redis, settings: &Settings, key: &HeldKey, full_by: Refu
     drop((held, offline));
     gateways.iter().for_each(|gateway| block_on(gateway.close()));
 }
+
+/// A request that costs several tokens takes them of the share, and all of them are repaid.
+#[test]
+fn cost_that_was_admitted_without_redis_is_repaid() {
+    let (_entered, server) = enter_with_server();
+    let proxy = Proxy::to(server.address());
+    let behind = Address { host: "127.0.0.1".into(), port: proxy.address().port() };
+    let settings = known_keys(at(&server));
+    let (fixture, key) = set_up(&settings, fixture_with_key);
+    let (connected, cut) = (open(&settings), open(&known_keys(behind)));
+    until_settled(&server, 2);
+    drop(admit_by_redis(&cut, &key));
+    proxy.refuse(true);
+    proxy.cut();
+    let ask = |cost| block_on(cut.decide(DecideRequest { cost, ..decide_request(&key.digest, clock::now()) }));
+    let begun = Instant::now();
+    until("the share has ten tokens", || {
+        matches!(ask(10), Ok(Decision::Admitted(Admitted { provisional: true, .. }))).then_some(())
+    });
+    assert!(begun.elapsed() >= Duration::from_millis(900), "ten tokens of half of 20 a second: {:?}", begun.elapsed());
+    // Half of the burst is this gateway's: it never has more, whatever time a refusal would name.
+    assert!(ask(QUOTA.burst / 2 + 1).is_err());
+    let counted = used(&connected, &key);
+    proxy.refuse(false);
+    until("the use is reported", || (used(&connected, &key) > counted).then_some(()));
+    // The bucket was full again when it was told of the use.
+    assert!((level(&server, &fixture, &key) - f64::from(QUOTA.burst - 10)).abs() < 0.001);
+    [connected, cut].iter().for_each(|state| block_on(state.close()));
+}

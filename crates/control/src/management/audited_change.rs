@@ -116,6 +116,7 @@ fn use_opening<'a>(action: &'a str, path: &'a str, target: Target, by: AuditActo
         method: MANAGEMENT_METHOD,
         path,
         provisional: false,
+        cost: 1,
         trace_id: None,
     }
 }

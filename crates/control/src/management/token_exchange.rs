@@ -155,6 +155,7 @@ async fn create_exchanged(
         method: MANAGEMENT_METHOD,
         path: &path,
         provisional: false,
+        cost: 1,
         trace_id: None,
     };
     let subject = Some(key.user);

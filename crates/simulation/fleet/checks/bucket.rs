@@ -1,7 +1,7 @@
 //! Bound of the buckets.
 //!
-//! docs/contract.md, Limits: "A token bucket admits at most `burst + rate * T` requests in any window of length `T`".
-//! docs/redis.md adds to that
+//! docs/contract.md, Limits: "A token bucket admits requests of at most `burst + rate * T` tokens in any window of
+//! length `T`". All requests of a key cost the same here, so that uses are tokens by its cost. docs/redis.md adds to that
 //!
 //! - Failover: "as many requests as were lost may be admitted once more": lost uses count no more;
 //! - While Redis is unavailable: "a window can exceed the bound by the inflow of the shares of those that are cut
@@ -32,7 +32,9 @@ const REMEMBERED: u64 = 120_000_000;
 /// Windows of one key.
 #[derive(Default)]
 struct Windows {
-    /// The most uses by which a window that ends now exceeds its inflow.
+    /// Tokens of each use.
+    cost: f64,
+    /// The most tokens by which a window that ends now exceeds its inflow.
     excess: f64,
     /// Time of the primary's clock to which that is computed.
     at: u64,
@@ -58,15 +60,16 @@ pub struct BucketCheck {
 }
 
 impl BucketCheck {
-    pub fn new(keys: usize) -> Self {
-        let windows = (0..keys).map(|_| Windows::default()).collect();
+    /// Of keys whose requests cost so many tokens each.
+    pub fn new(costs: impl Iterator<Item = u32>) -> Self {
+        let windows = costs.map(|cost| Windows { cost: cost.into(), ..Windows::default() }).collect();
         Self { windows, shares: FxHashMap::default(), window: Worst::default(), share: Worst::default() }
     }
 
     /// These uses are lost, or never repaid: windows may have as many more.
     pub fn forgive(&mut self, key: usize, uses: u64) {
         let windows = &mut self.windows[key];
-        windows.excess = (windows.excess - uses as f64).max(0.0);
+        windows.excess = (windows.excess - uses as f64 * windows.cost).max(0.0);
     }
 
     /// A key has moved from a server to another, whose clocks have stepped forward by so much; that of the second
@@ -121,7 +124,7 @@ impl World {
         let time = now + self.shards[shard].stepped;
         let rate = f64::from(quota.inflow()) / quota.per_micros() as f64 * (1.0 + DRIFT);
         let windows = &mut self.checks.bucket.windows[key];
-        windows.excess = (windows.excess - time.saturating_sub(windows.at) as f64 * rate).max(0.0) + 1.0;
+        windows.excess = (windows.excess - time.saturating_sub(windows.at) as f64 * rate).max(0.0) + windows.cost;
         windows.at = time;
         let excess = windows.excess;
         let burst = f64::from(quota.burst);
@@ -140,7 +143,7 @@ impl World {
         }
     }
 
-    /// Uses by which a window may exceed the bound now: those that are not reported, if Redis admitted as many since;
+    /// Tokens by which a window may exceed the bound now: those that are not reported, if Redis admitted as many since;
     /// and those that were charged to the bucket below zero, until what flows in has repaid them.
     fn excess_allowed(&self, key: usize) -> f64 {
         let bucket = &self.checks.bucket;
@@ -158,7 +161,7 @@ impl World {
             first = first.min(begin);
         }
         let online = bucket.windows[key].online.iter().filter(|time| **time >= first).count() as u64;
-        unreported.min(online) as f64 + self.debt(key)
+        unreported.min(online) as f64 * bucket.windows[key].cost + self.debt(key)
     }
 
     /// Tokens that the bucket of a key is below zero.
@@ -191,11 +194,11 @@ impl World {
             *share = ShareUses { begin, uses: 0 };
         }
         share.uses += 1;
-        let uses = share.uses;
+        let uses = share.uses as f64 * self.checks.bucket.windows[key].cost;
         let inflow = time * f64::from(quota.inflow()) / quota.per_micros() as f64;
-        let text = || format!("gateway {}, key {key}: {uses} uses of an inflow of {inflow:.2}", process.gateway);
-        self.checks.bucket.share.note(uses as f64 / inflow.max(1e-9), now, text);
-        if uses as f64 > inflow + 1e-6 {
+        let text = || format!("gateway {}, key {key}: {uses} tokens of an inflow of {inflow:.2}", process.gateway);
+        self.checks.bucket.share.note(uses / inflow.max(1e-9), now, text);
+        if uses > inflow + 1e-6 {
             let shard = self.directory.shard_of_key(key);
             self.break_bound("bucket", text(), Offender { gateway: process.gateway, key, org: NONE, shard });
         }

@@ -53,7 +53,7 @@ pub struct Checks {
 impl Checks {
     pub fn new(directory: &Directory) -> Self {
         Self {
-            bucket: bucket::BucketCheck::new(directory.keys.len()),
+            bucket: bucket::BucketCheck::new(directory.keys.iter().map(|key| key.cost)),
             slots: slots::SlotsCheck::new(directory),
             revocation: revocation::RevocationCheck::default(),
             audit: audit::AuditCheck::default(),

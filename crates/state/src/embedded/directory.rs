@@ -279,8 +279,9 @@ impl Directory {
         stored.export(digests, quota)
     }
 
-    /// Counts the uses, sorted by key and number, that the state file lacks; returns their number.
-    pub(super) fn replay(&self, uses: &[JournaledUse]) -> u64 {
+    /// Counts the uses, sorted by key and number, that the state file lacks; returns their number. No use cost more
+    /// than `largest` tokens.
+    pub(super) fn replay(&self, uses: &[JournaledUse], largest: u32) -> u64 {
         let record = |key: UsedKey| match key {
             UsedKey::Key(key) => self.key(key),
             UsedKey::SessionQuotaKey(user) => self.by_digest(&session_quota_digest(user)),
@@ -288,7 +289,7 @@ impl Directory {
         // Marked dirty all at once: a write-back of a part would count for the whole, which a crash could then lose.
         let dirty = DirtyKeys::default();
         let counted = |replayed: &&JournaledUse| {
-            record(replayed.key).is_some_and(|record| record.replay(replayed.time, replayed.number, &dirty))
+            record(replayed.key).is_some_and(|record| record.replay(replayed, largest, &dirty))
         };
         let count = uses.iter().filter(counted).count() as u64;
         self.dirty.append(dirty);

@@ -115,7 +115,7 @@ pub(super) fn record_exchange(
     let FederationExchange { rule, at, .. } = exchange;
     let bucket = read_bucket(sql, rule)?.unwrap_or_else(|| Bucket::full(EXCHANGES, *at));
     remember_token(sql, exchange)?;
-    let taken = bucket.try_take(EXCHANGES, *at).map_err(|wait_us| ChangeError::ExchangeLimited { wait_us })?;
+    let taken = bucket.try_take(EXCHANGES, 1, *at).map_err(|wait_us| ChangeError::ExchangeLimited { wait_us })?;
     let update = "UPDATE federation_rules SET level = ?3, at = ?4 WHERE org = ?1 AND name = ?2";
     execute(sql, update, params![rule.org.to_string(), rule.name, taken.level, integer(taken.at.0)])?;
     let Change::CreateKey { key, .. } = change.as_made() else { return Ok(()) };

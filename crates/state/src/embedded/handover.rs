@@ -151,8 +151,14 @@ mod tests {
     async fn frozen_state_decides_when_it_goes_on_and_asks_the_successor_when_it_does_not() {
         let (_directory, state) = open();
         let digest = KeyDigest::of(b"any");
-        let request =
-            DecideRequest { digest: &digest, id: None, access: RouteAccess::Everyone, client: None, now: Micros(1) };
+        let request = DecideRequest {
+            digest: &digest,
+            id: None,
+            access: RouteAccess::Everyone,
+            cost: 1,
+            client: None,
+            now: Micros(1),
+        };
         state.freeze();
         assert!(state.is_frozen());
         let mut waiting = std::pin::pin!(state.decide_after_handover(request));

@@ -34,7 +34,7 @@ fn check_count(sql: &Connection, user: UserId, limit: u32) -> Result<(), ChangeE
 fn draw(sql: &Connection, person: UserId, quota: Quota, now: Micros) -> Result<(), ChangeError> {
     let stored = read(sql, person).map_err(classify_error)?;
     let bucket = stored.map_or(Bucket::full(quota, now), |stored| stored.bucket.convert(stored.per_us, quota));
-    let taken = bucket.try_take(quota, now).map_err(|wait| ChangeError::KeyCreationLimited { wait_us: wait })?;
+    let taken = bucket.try_take(quota, 1, now).map_err(|wait| ChangeError::KeyCreationLimited { wait_us: wait })?;
     write(sql, person, &CreationBucket { bucket: taken, per_us: quota.per_micros() })
 }
 

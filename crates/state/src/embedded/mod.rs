@@ -118,6 +118,8 @@ pub struct JournaledUse {
     pub time: Micros,
     /// Number of the use: [`super::Admitted::number`].
     pub number: u64,
+    /// Tokens that it took.
+    pub cost: u32,
 }
 
 /// The embedded state.
@@ -191,12 +193,14 @@ impl Embedded {
     /// Replays journaled uses that were not written back before a crash, in any order. Call before the first decision.
     /// Uses that the file has counted, and uses of unknown keys and users, are skipped. Returns the number replayed.
     ///
-    /// Each use takes its token at its time. A gap in the numbers, left by uses that the journal did not keep, takes
-    /// its tokens with the next use: no bucket is ever fuller than it was.
-    pub fn replay(&self, uses: &[JournaledUse]) -> u64 {
+    /// Each use takes its tokens at its time. A gap in the numbers, left by uses that the journal did not keep, takes
+    /// tokens with the next use, for each of them the largest cost of these uses and of the routes (`largest_cost`):
+    /// no bucket is ever fuller than it was.
+    pub fn replay(&self, uses: &[JournaledUse], largest_cost: u32) -> u64 {
         let mut uses = uses.to_vec();
         uses.sort_unstable_by_key(|replayed| (replayed.key, replayed.number));
-        self.directory.replay(&uses)
+        let largest = uses.iter().map(|replayed| replayed.cost).fold(largest_cost, u32::max);
+        self.directory.replay(&uses, largest)
     }
 
     /// Writes usage back at checkpoints from now on, while the journal has every use; each second while `progress`

@@ -36,6 +36,8 @@ pub struct OwnedDecideRequest {
     pub id: Option<KeyId>,
     /// Access that the route grants: to every caller, or to those with a permission; none without a route.
     pub access: OwnedAccess,
+    /// Tokens that the request takes.
+    pub cost: u32,
     /// Address of the client.
     pub client: Option<IpAddr>,
     /// Time of the decision.
@@ -73,13 +75,13 @@ pub(super) enum HandoverPhase {
 
 impl OwnedDecideRequest {
     pub(super) fn new(request: DecideRequest<'_>) -> Self {
-        let DecideRequest { digest, id, access, client, now } = request;
+        let DecideRequest { digest, id, access, cost, client, now } = request;
         let access = match access {
             RouteAccess::Everyone => OwnedAccess::Everyone,
             RouteAccess::Permission(permission) => OwnedAccess::Permission(permission.clone()),
             RouteAccess::NoRoute => OwnedAccess::NoRoute,
         };
-        Self { digest: *digest, id, access, client: client.copied(), now }
+        Self { digest: *digest, id, access, cost, client: client.copied(), now }
     }
 
     /// The request.
@@ -89,7 +91,8 @@ impl OwnedDecideRequest {
             OwnedAccess::Permission(permission) => RouteAccess::Permission(permission),
             OwnedAccess::NoRoute => RouteAccess::NoRoute,
         };
-        DecideRequest { digest: &self.digest, id: self.id, access, client: self.client.as_ref(), now: self.now }
+        let Self { digest, id, cost, client, now, .. } = self;
+        DecideRequest { digest, id: *id, access, cost: *cost, client: client.as_ref(), now: *now }
     }
 }
 

@@ -67,7 +67,7 @@ impl Held {
         for (refusal, HeldKey { digest, id }) in refusals.iter_mut().zip([&self.disabled, &self.of_user, &self.of_org])
         {
             let (id, access, now) = (Some(*id), RouteAccess::Everyone, clock::now());
-            *refusal = match state.decide(DecideRequest { digest, id, access, client: None, now }).await? {
+            *refusal = match state.decide(DecideRequest { digest, id, access, cost: 1, client: None, now }).await? {
                 Decision::Admitted(_) => None,
                 Decision::Denied { refusal, .. } => Some(refusal),
             };

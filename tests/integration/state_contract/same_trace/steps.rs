@@ -18,6 +18,7 @@ pub(super) enum Step {
         named: Named,
         /// A permission that may be lacking, or none.
         required: Option<bool>,
+        cost: u32,
         shift: i64,
     },
     /// Reads the rate-limit status of a key.
@@ -70,8 +71,10 @@ pub(super) fn steps() -> impl Strategy<Value = Step> {
     ];
     let named = prop_oneof![Just(Named::Nothing), Just(Named::Itself), Just(Named::Neighbour)];
     let required = prop_oneof![4 => Just(None), 4 => Just(Some(true)), 1 => Just(Some(false))];
-    let decide = (0..4_usize, secrets, named, required, shifts())
-        .prop_map(|(key, secret, named, required, shift)| Step::Decide { key, secret, named, required, shift });
+    let costs = prop_oneof![6 => Just(1), 3 => 1..6_u32, 1 => 1..=MAX_TOKENS];
+    let decide = (0..4_usize, secrets, named, required, costs, shifts()).prop_map(
+        |(key, secret, named, required, cost, shift)| Step::Decide { key, secret, named, required, cost, shift },
+    );
     prop_oneof![
         40 => decide,
         3 => (0..4_usize, shifts()).prop_map(|(key, shift)| Step::Look { key, shift }),

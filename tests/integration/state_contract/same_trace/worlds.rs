@@ -63,9 +63,9 @@ impl<'a> Worlds<'a> {
 
     pub(super) async fn take(&mut self, step: &Step) -> Result<(), TestCaseError> {
         match step {
-            Step::Decide { key, secret, named, required, shift } => {
+            Step::Decide { key, secret, named, required, cost, shift } => {
                 let key = self.shifted(*key, *shift);
-                self.decide(key, *secret, *named, *required).await
+                self.decide(key, *secret, *named, *required, *cost).await
             }
             Step::Look { key, shift } => {
                 let key = self.shifted(*key, *shift);
@@ -111,6 +111,7 @@ impl<'a> Worlds<'a> {
         secret: Secret,
         named: Named,
         required: Option<bool>,
+        cost: u32,
     ) -> Result<(), TestCaseError> {
         let (count, key) = (self.keys.len(), &self.keys[number]);
         let digest = match secret {
@@ -126,7 +127,7 @@ impl<'a> Worlds<'a> {
         };
         let required = required.map(|held| permission(if held { "queries:read" } else { "queries:write" }));
         let access = required.as_ref().map_or(RouteAccess::Everyone, RouteAccess::Permission);
-        let ask = DecideRequest { digest: &digest, id, access, client: None, now: key.now };
+        let ask = DecideRequest { digest: &digest, id, access, cost, client: None, now: key.now };
         let [embedded, redis] = self.states;
         let decisions = [embedded.decide(ask).await.unwrap(), redis.decide(ask).await.unwrap()];
         let [one, other] = decisions.map(said);

@@ -25,13 +25,15 @@ pub enum OutcomeClass {
 }
 
 #[rustfmt::skip]
-const ALL: [OutcomeText; 23] = [
+const ALL: [OutcomeText; 24] = [
     good("completed", "Completed", "The whole response was sent."),
     good("decided", "Decided", "The request was admitted, and another proxy has forwarded it."),
     good("in_progress", "In progress", "The request has not ended yet."),
     refused("rate_limited", "Rate limited",
         "The key had no requests left. Spread requests out, and wait for the seconds in Retry-After; for more, ask for \
          a higher limit."),
+    refused("cost_over_limit", "Over the limit",
+        "The request costs more than the limit of the key ever allows at once. Ask for a higher limit."),
     refused("too_many_in_flight", "Too many in flight",
         "The organization had as many requests in flight as its limit allows. Send fewer at a time."),
     refused("forbidden", "Forbidden",

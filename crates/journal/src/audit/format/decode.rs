@@ -79,12 +79,15 @@ impl<'a> Fields<'a> {
 
     fn use_event(&mut self, e: EventKind) -> Option<UseEvent<'a>> {
         let id = id_text::decode(self.next()?)?;
+        let (time, number) = (self.time(id)?, self.number()?);
+        let (provisional, cost) = self.flags()?;
         Some(UseEvent {
             e,
             id: Uuid::from_u128(id),
-            time: self.time(id)?,
-            number: self.number()?,
-            provisional: self.next()? == b"p",
+            time,
+            number,
+            provisional,
+            cost,
             auth_method: self.auth_method()?,
             key_id: self.optional(|key| str::from_utf8(key).ok()?.parse().ok())?,
             user_id: self.user()?,
@@ -139,6 +142,15 @@ impl<'a> Fields<'a> {
 
     fn number(&mut self) -> Option<Option<u64>> {
         self.optional(|number| str::from_utf8(number).ok()?.parse().ok())
+    }
+
+    /// The flags of a use: admitted while the shared state was away; and the tokens that it took, if several.
+    fn flags(&mut self) -> Option<(bool, Option<u32>)> {
+        let flags = self.next()?;
+        let rest = flags.strip_prefix(b"p");
+        let cost = rest.unwrap_or(flags);
+        let cost = if cost.is_empty() { None } else { Some(str::from_utf8(cost).ok()?.parse().ok()?) };
+        Some((rest.is_some(), cost))
     }
 
     fn text(&mut self) -> Option<Cow<'a, str>> {
@@ -217,7 +229,7 @@ mod tests {
         fn use_comes_back_as_it_was_written(
             (id, at_id, time, number, n) in any::<(u128, bool, u64, Option<u64>, u64)>(),
             (user, org, key, auth_method) in any_caller(),
-            (ip, provisional, trace) in any::<(Option<IpAddr>, bool, Option<u128>)>(),
+            (ip, provisional, cost, trace) in any::<(Option<IpAddr>, bool, u32, Option<u128>)>(),
             (agent, action, path) in (prop::option::of(any_text()), any_text(), any_text()),
             end in prop::option::of(any_end()),
         ) {
@@ -238,6 +250,7 @@ mod tests {
                 method: "GET",
                 path: &path,
                 provisional,
+                cost: cost.max(1),
                 trace_id: trace.and_then(TraceId::from_bits),
             };
             let line = match end {
@@ -258,6 +271,7 @@ mod tests {
             prop_assert_eq!((event.key_id, event.user_id, event.org_id), (opening.key_id, opening.user_id,
                 opening.org_id));
             prop_assert_eq!((event.auth_method, event.ip, event.provisional), (auth_method, ip, provisional));
+            prop_assert_eq!(event.cost, Some(cost).filter(|cost| *cost > 1));
             prop_assert_eq!(event.trace_id, opening.trace_id);
             let agent = agent.as_ref().map(|agent| escape_capped(agent, escape::USER_AGENT_CAP));
             prop_assert_eq!(event.user_agent, agent);
@@ -411,6 +425,7 @@ mod tests {
             method: "GET",
             path: "/api/queries",
             provisional: false,
+            cost: 1,
             trace_id: None,
         }
     }

@@ -14,7 +14,8 @@
 //!   characters.
 //! - `TIME` is the number of microseconds after the millisecond in the id (RFC 9562, section 5.7), with a sign when
 //!   negative: the last digits of the time.
-//! - `FLAGS` is `p` for a use that was admitted while the shared state was away.
+//! - `FLAGS` is `p` for a use that was admitted while the shared state was away; and then the tokens that it took, if
+//!   these were several.
 //! - The first `METHOD` is that of authentication: `k` for a key, `s` for a session, `a` for the admin socket, `t` for
 //!   a management token.
 //! - Phrases of browsers in a user agent are a backslash and a capital letter (`phrases`).
@@ -91,7 +92,7 @@ impl Line for UseLine<'_> {
         let since = opening.time.0.wrapping_sub(time_in_id(opening.id.as_u128()).0).cast_signed();
         field::push_signed(out, since);
         field::push_number(out, opening.number);
-        field::push_text(out, if opening.provisional { "p" } else { "" });
+        field::push_flags(out, opening.provisional, opening.cost);
         match self.prepared {
             Some(prepared) => prepared.push(opening, out),
             None => prepared::push_fields(opening, out),

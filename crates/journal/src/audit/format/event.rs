@@ -75,6 +75,9 @@ pub(crate) struct UseEvent<'a> {
     pub(crate) path: Cow<'a, str>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) provisional: bool,
+    /// Tokens that it took, if these were several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) cost: Option<u32>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) outcome: Option<Outcome>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -138,6 +141,7 @@ impl<'a> UseEvent<'a> {
             method: escape_text(opening.method, escape::METHOD_CAP),
             path: escape_text(opening.path, escape::PATH_CAP),
             provisional: opening.provisional,
+            cost: Some(opening.cost).filter(|cost| *cost > 1),
             outcome: Some(end.outcome),
             status: end.status,
             duration_us: Some(end.duration_us),
@@ -193,6 +197,7 @@ impl<'a> UseEvent<'a> {
             method: self.method.into_owned(),
             path: self.path.into_owned(),
             provisional: self.provisional,
+            cost: self.cost,
             outcome: outcome.unwrap_or(Outcome::InProgress),
             status: end.map_or(self.status, |end| end.status),
             duration_us: end.map_or(self.duration_us, |end| end.duration_us),

@@ -23,6 +23,14 @@ pub(crate) fn push_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
+/// Appends `p` for a provisional use, and the tokens that it took, if these were several.
+pub(crate) fn push_flags(out: &mut Vec<u8>, provisional: bool, cost: u32) {
+    push_text(out, if provisional { "p" } else { "" });
+    if cost > 1 {
+        frame::push_decimal(out, cost.into());
+    }
+}
+
 pub(crate) fn push_id(out: &mut Vec<u8>, id: Option<u128>) {
     out.push(b'\t');
     if let Some(id) = id {

@@ -155,6 +155,7 @@ mod tests {
             method: "GET",
             path: "/",
             provisional: false,
+            cost: 1,
             trace_id: None,
         };
         let variants = [

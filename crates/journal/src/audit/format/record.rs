@@ -45,6 +45,8 @@ pub struct Use<'a> {
     pub path: &'a str,
     /// Admitted while the shared state was away, against this gateway's own share of the limits.
     pub provisional: bool,
+    /// Tokens that it took, if it took any.
+    pub cost: u32,
     /// Trace of the request; `None` when traces are off.
     pub trace_id: Option<TraceId>,
 }
@@ -238,6 +240,9 @@ pub struct Record {
     pub path: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub provisional: bool,
+    /// Tokens that it took, if these were several.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cost: Option<u32>,
     pub outcome: Outcome,
     pub status: Option<u16>,
     pub duration_us: Option<u64>,
@@ -298,7 +303,7 @@ mod tests {
             "forbidden",
             "not_found",
         ];
-        let limited = ["rate_limited", "too_many_in_flight"];
+        let limited = ["cost_over_limit", "rate_limited", "too_many_in_flight"];
         let failed =
             ["upstream_error", "internal_error", "client_error", "terminated", "aborted", "unconfirmed", "in_doubt"];
         assert_eq!(names, [&["in_progress", "completed", "decided"], &refused[..], &limited, &failed].concat());
@@ -307,7 +312,7 @@ mod tests {
             assert_eq!(serde_json::from_str::<Outcome>(&json).unwrap(), outcome, "{json}");
         }
         assert!(serde_json::from_str::<Outcome>("\"other\"").is_err());
-        assert_eq!(Outcome::all().filter(|outcome| outcome.is_refusal()).count(), 12);
+        assert_eq!(Outcome::all().filter(|outcome| outcome.is_refusal()).count(), 13);
     }
 
     #[test]

@@ -29,6 +29,8 @@ pub struct ReplayEntry {
     pub time: Micros,
     /// Number of the use among those of its key or session user.
     pub number: u64,
+    /// Tokens that it took.
+    pub cost: u32,
 }
 
 /// The part of a journal that is to be replayed: the uses from a line on, and those from a time on.
@@ -95,7 +97,7 @@ fn parse_numbered_use(line: &[u8], start: ReplayStart) -> Option<ReplayEntry> {
         // A change by management takes no token.
         AuthMethod::AdminSocket | AuthMethod::Token => return None,
     };
-    Some(ReplayEntry { by, time: begun.time, number: begun.number? })
+    Some(ReplayEntry { by, time: begun.time, number: begun.number?, cost: begun.cost.unwrap_or(1) })
 }
 
 /// Passes over lines of a compressed segment that cannot be read; the gateway starts without them, as

@@ -344,6 +344,7 @@ pub(crate) mod tests {
             method: "GET",
             path: "/",
             provisional: false,
+            cost: 1,
             trace_id: None,
         }
     }

@@ -26,6 +26,7 @@ use domain::key::{KeyDigest, KeyId};
 use domain::quota::{Quota, RateLimitStatus};
 use domain::refusal::Refusal;
 
+use super::super::JournaledUse;
 use super::slots::Permit;
 use super::state::{KeyState, KeyTerms, Secrets, StoredKey, Usage, UserEntitlements};
 
@@ -103,7 +104,7 @@ impl KeyRecord {
         match self.take(&mut state, request) {
             Ok((permit, in_flight)) => {
                 self.mark_dirty(&mut state, dirty);
-                let rate_limit = self.status_of(&state, in_flight);
+                let rate_limit = self.status_of(&state, request.cost, in_flight);
                 Decision::Admitted(Admitted {
                     principal,
                     rate_limit,
@@ -116,7 +117,7 @@ impl KeyRecord {
             Err(refusal) => Decision::Denied {
                 refusal,
                 principal: Some(principal),
-                rate_limit: Some(self.status_of(&state, state.entitlements.org.in_flight())),
+                rate_limit: Some(self.status_of(&state, request.cost, state.entitlements.org.in_flight())),
             },
         }
     }
@@ -133,7 +134,7 @@ impl KeyRecord {
         principal
     }
 
-    /// Makes the remaining checks, then takes the slots and a token.
+    /// Makes the remaining checks, then takes the slots and the tokens.
     fn take(&self, state: &mut KeyState, request: DecideRequest<'_>) -> Result<(Permit, u32), Refusal> {
         if state.entitlements.org.is_suspended() {
             return Err(Refusal::OrgSuspended);
@@ -147,9 +148,13 @@ impl KeyRecord {
         if let Some(refusal) = state.terms.as_deref().and_then(|terms| request.access.refusal_by(&terms.policy)) {
             return Err(refusal);
         }
-        // The token is looked for before the slot is acquired, and taken after it: a request that is denied for its
-        // rate never holds a slot, not even for a moment, and one that is denied for its slot keeps its token.
-        let taken = state.bucket.try_take(state.quota(), request.now).map_err(|_| Refusal::RateLimited)?;
+        let quota = state.quota();
+        if request.cost > quota.burst {
+            return Err(Refusal::CostOverLimit);
+        }
+        // The tokens are looked for before the slot is acquired, and taken after it: a request that is denied for its
+        // rate never holds a slot, not even for a moment, and one that is denied for its slot keeps its tokens.
+        let taken = state.bucket.try_take(quota, request.cost, request.now).map_err(|_| Refusal::RateLimited)?;
         let slots = Permit::acquire(state.terms.as_deref().and_then(KeyTerms::slots), &state.entitlements.org)?;
         state.bucket = taken;
         state.uses += 1;
@@ -182,26 +187,28 @@ impl KeyRecord {
     pub(crate) fn rate_limit_status(&self, now: Micros) -> RateLimitStatus {
         let mut state = self.state();
         state.bucket = state.bucket.refill(state.quota(), now);
-        self.status_of(&state, state.entitlements.org.in_flight())
+        self.status_of(&state, 1, state.entitlements.org.in_flight())
     }
 
-    fn status_of(&self, state: &KeyState, in_flight: u32) -> RateLimitStatus {
+    /// The rate-limit status after a request of this cost.
+    fn status_of(&self, state: &KeyState, cost: u32, in_flight: u32) -> RateLimitStatus {
         let quota = state.quota();
         RateLimitStatus {
             quota,
             remaining: state.bucket.remaining(quota),
             full_in_us: state.bucket.full_in_us(quota),
-            token_in_us: state.bucket.token_in_us(quota),
+            token_in_us: state.bucket.tokens_in_us(quota, cost),
             concurrent: state.entitlements.org.limit(),
             in_flight,
             key_slots: state.terms.as_deref().and_then(KeyTerms::slot_status),
         }
     }
 
-    /// Counts a use that the state file lacks, and all uses before it. Returns false when the file has it.
-    pub(crate) fn replay(self: &Arc<Self>, time: Micros, number: u64, dirty: &DirtyKeys) -> bool {
+    /// Counts a use that the state file lacks, and all uses before it, each of which cost at most `largest`. Returns
+    /// false when the file has it.
+    pub(crate) fn replay(self: &Arc<Self>, replayed: &JournaledUse, largest: u32, dirty: &DirtyKeys) -> bool {
         let mut state = self.state();
-        let counted = state.replay(time, number);
+        let counted = state.replay(replayed, largest);
         if counted {
             self.mark_dirty(&mut state, dirty);
         }
@@ -431,7 +438,7 @@ mod tests {
         }
         let decide = |digest| {
             let access = RouteAccess::Everyone;
-            match state.decide(DecideRequest { digest, id: None, access, client: None, now: Micros(2) }) {
+            match state.decide(DecideRequest { digest, id: None, access, cost: 1, client: None, now: Micros(2) }) {
                 Decision::Admitted(admitted) => admitted.principal,
                 Decision::Denied { refusal, .. } => panic!("{refusal:?}"),
             }

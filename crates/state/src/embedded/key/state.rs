@@ -14,6 +14,7 @@ use domain::key::{KeyDigest, KeyId};
 use domain::quota::{Quota, SlotStatus};
 use domain::refusal::Refusal;
 
+use super::super::JournaledUse;
 use super::slots::{KeySlots, OrgRecord};
 
 /// Mutable part of a key.
@@ -192,14 +193,18 @@ impl KeyState {
         }
     }
 
-    /// Counts a use and all uses before it; returns false when they are counted already.
+    /// Counts a use and all uses before it; returns false when they are counted already. No use cost more than
+    /// `largest` tokens.
     ///
     /// The bucket is charged for all of them at the time of the last one: so it is never fuller than it was.
-    pub(super) fn replay(&mut self, time: Micros, number: u64) -> bool {
-        // The journal may lack uses in between, which were decided all the same: their tokens are taken as well.
-        let Some(missing) = number.checked_sub(self.uses).filter(|missing| *missing > 0) else { return false };
+    pub(super) fn replay(&mut self, replayed: &JournaledUse, largest: u32) -> bool {
+        let JournaledUse { time, number, cost, .. } = *replayed;
+        let Some(uses) = number.checked_sub(self.uses).filter(|uses| *uses > 0) else { return false };
+        // The journal may lack uses in between, which were decided all the same: their tokens are taken as well. What
+        // each of them cost is not known.
+        let tokens = (uses - 1).saturating_mul(u64::from(largest)).saturating_add(u64::from(cost));
         let quota = self.quota();
-        self.bucket = self.bucket.refill(quota, time).charge(quota, missing);
+        self.bucket = self.bucket.refill(quota, time).charge(quota, tokens);
         self.uses = number;
         self.last_used = self.last_used.get().max(Some(time)).into();
         true

@@ -42,7 +42,8 @@ impl CachedKey {
             Some(Refusal::Forbidden)
         } else {
             // The permissions are those of the key and its user.
-            request.access.refusal(&self.permissions)
+            let refusal = request.access.refusal(&self.permissions);
+            refusal.or_else(|| (request.cost > self.quota.burst).then_some(Refusal::CostOverLimit))
         }
     }
 

@@ -2,19 +2,23 @@
 
 use super::call_outcome::DecideInput;
 use super::decide_codec::{
-    LONGEST_REQUEST, REQUEST_LENGTH, SIGN_LENGTH, SLOTS_LENGTH, encode_request, encode_sign, encode_slots,
+    COST_LENGTH, LONGEST_REQUEST, REQUEST_LENGTH, SIGN_LENGTH, SLOTS_LENGTH, encode_cost, encode_request, encode_sign,
+    encode_slots,
 };
 use super::key_cache::CachedKey;
 use super::shared::DeciderShared;
+use crate::redis::packed::packed_number;
 
 /// Keys and arguments of a call that are encoded for it.
 pub struct CallArguments {
     request: [u8; LONGEST_REQUEST],
     /// Longer for a key with a limit of requests in flight of its own.
     request_length: usize,
-    /// Name of the record of reported uses, and the name of the uses; empty without uses to report.
+    /// Name of the record of reported uses, empty without uses to report; the name of the uses, and what they took
+    /// beyond a token each, if they did.
     reported_uses: String,
-    uses_name: [u8; 8],
+    uses: [u8; 16],
+    uses_length: usize,
     /// Number of keys.
     pub keys: usize,
     /// Number of arguments.
@@ -43,16 +47,25 @@ impl CallArguments {
             encode_sign(&mut request[request_length..], shared.slots.sign_of(key.lease.hash_slot));
             request_length += SIGN_LENGTH;
         }
+        if evaluation.cost() > 1 {
+            encode_cost(&mut request[request_length..], evaluation.cost());
+            request_length += COST_LENGTH;
+        }
         let mut arguments = 2;
-        if uses.is_some() {
+        let (mut of_uses, mut uses_length) = ([0; 16], 0);
+        if let Some(uses) = uses {
             keys += 1;
             arguments += 1;
+            of_uses[..8].copy_from_slice(&uses.name);
+            of_uses[8..].copy_from_slice(&packed_number(uses.excess));
+            uses_length = if uses.excess > 0 { 16 } else { 8 };
         }
         Self {
             request,
             request_length,
             reported_uses: uses.map(|_| shared.names.reported_uses(key.tag())).unwrap_or_default(),
-            uses_name: uses.map(|uses| uses.name).unwrap_or_default(),
+            uses: of_uses,
+            uses_length,
             keys,
             arguments,
         }
@@ -70,6 +83,6 @@ impl CallArguments {
             None => [reported, &[]],
         };
         let keys = [&*key.record, &*key.lease.record, &*key.user_record, slots, last];
-        (keys, [&*shared.slots.gateway_id, &self.request[..self.request_length], &self.uses_name])
+        (keys, [&*shared.slots.gateway_id, &self.request[..self.request_length], &self.uses[..self.uses_length]])
     }
 }

@@ -53,7 +53,7 @@ impl DecideInput {
         let reports = match evaluation {
             // A refused request acquires nothing, and so needs no valid lease.
             Evaluation::Refused(_) | Evaluation::StatusOnly => PendingReports::default(),
-            Evaluation::Allowed => PendingReports::begin(key, begun)?,
+            Evaluation::Allowed { .. } => PendingReports::begin(key, begun)?,
         };
         Ok(Self { evaluation, now, reports, uses: key.usage.unreported() })
     }

@@ -28,6 +28,7 @@ pub(super) struct DecideCall<'a> {
     shared: &'a Arc<DeciderShared>,
     client: &'a RedisClient,
     key: &'a Arc<CachedKey>,
+    evaluation: Evaluation,
     /// Shared with the request, which may be admitted offline while this call is still in flight.
     late_answer: Option<&'a Arc<LateAnswer>>,
     stage: Stage,
@@ -62,7 +63,7 @@ impl<'a> DecideCall<'a> {
         late_answer: Option<&'a Arc<LateAnswer>>,
     ) -> Self {
         let stage = send(shared, client, key, evaluation, now);
-        Self { shared, client, key, late_answer, stage }
+        Self { shared, client, key, evaluation, late_answer, stage }
     }
 
     /// Waits for the result as long as the link waits for replies.
@@ -120,6 +121,7 @@ impl Future for DecideCall<'_> {
 
 impl Drop for DecideCall<'_> {
     fn drop(&mut self) {
+        let cost = self.evaluation.cost();
         let finishing = match std::mem::replace(&mut self.stage, Stage::Completed) {
             Stage::Sent(sent) => self.finishing(sent, None),
             Stage::Finishing(finishing) => finishing,
@@ -134,7 +136,7 @@ impl Drop for DecideCall<'_> {
         runtime.spawn(async move {
             let ran = took_token(&finishing.await);
             if late_answer.is_some_and(|late_answer| late_answer.complete(ran)) {
-                shared.record_unreported(&key);
+                shared.record_unreported(&key, cost);
             }
         });
     }

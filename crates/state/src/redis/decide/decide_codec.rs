@@ -28,8 +28,10 @@ pub(super) const REQUEST_LENGTH: usize = 8 * 16;
 pub(super) const SLOTS_LENGTH: usize = 8 * 4;
 /// Length of the signs of life that are added.
 pub(super) const SIGN_LENGTH: usize = 8 * 2;
+/// Length of a cost that is added: of a request that costs more than one token.
+pub(super) const COST_LENGTH: usize = 8;
 /// Length of the packed argument with all of these.
-pub(super) const LONGEST_REQUEST: usize = REQUEST_LENGTH + SLOTS_LENGTH + SIGN_LENGTH;
+pub(super) const LONGEST_REQUEST: usize = REQUEST_LENGTH + SLOTS_LENGTH + SIGN_LENGTH + COST_LENGTH;
 
 /// Length of a packed decision, without the slots of the key.
 const DECISION_LENGTH: usize = 8 * 5;
@@ -68,8 +70,11 @@ impl From<&DecideError> for Unavailable {
 /// The gateway's evaluation of its cached records, which the script applies if they are current.
 #[derive(Clone, Copy)]
 pub enum Evaluation {
-    /// The records allow the request.
-    Allowed,
+    /// The records allow the request, which costs so many tokens.
+    Allowed {
+        /// Tokens that it takes.
+        cost: u32,
+    },
     /// The records refuse it.
     Refused(Refusal),
     /// There is no request: only the rate-limit status is read.
@@ -77,9 +82,14 @@ pub enum Evaluation {
 }
 
 impl Evaluation {
+    /// Tokens that the request takes if it is admitted.
+    pub(super) fn cost(self) -> u32 {
+        if let Self::Allowed { cost } = self { cost } else { 1 }
+    }
+
     fn code(self) -> u64 {
         match self {
-            Self::Allowed => ADMITTED,
+            Self::Allowed { .. } => ADMITTED,
             Self::Refused(refusal) => {
                 refusal.row().redis_code.expect("records refuse only for reasons that have a code")
             }
@@ -171,6 +181,11 @@ pub(super) fn encode_slots(packed: &mut [u8], concurrent: u32, report: Option<&P
 /// Encodes the signs of life of the server.
 pub(super) fn encode_sign(packed: &mut [u8], sign: SignOfLife) {
     write_fields(packed, [sign.since, sign.last].map(packed_number).into_iter());
+}
+
+/// Encodes the cost of a request.
+pub(super) fn encode_cost(packed: &mut [u8], cost: u32) {
+    write_fields(packed, [packed_number(cost.into())].into_iter());
 }
 
 /// Released slots, generation, and 1 if Redis may create the lease. Without a report nothing is acquired, and the
@@ -266,18 +281,20 @@ impl Decided {
         self.refusal.unwrap_or_else(|| unreachable!("the request was refused"))
     }
 
-    /// The rate-limit status. Redis knows best what other gateways hold; this gateway knows best what it holds itself.
-    pub(super) fn rate_limit_status(&self, key: &CachedKey) -> RateLimitStatus {
+    /// The rate-limit status after a request of this cost. Redis knows best what other gateways hold; this gateway
+    /// knows best what it holds itself.
+    pub(super) fn rate_limit_status(&self, key: &CachedKey, cost: u32) -> RateLimitStatus {
         let in_flight = self.held_elsewhere().saturating_add(key.lease.held());
         let key_slots = key.slot_status(self.key_slots_elsewhere());
-        rate_limit_status(Bucket { level: self.level, at: Micros(0) }, key.quota, key.concurrent, in_flight, key_slots)
+        let bucket = Bucket { level: self.level, at: Micros(0) };
+        rate_limit_status((bucket, key.quota), cost, key.concurrent, in_flight, key_slots)
     }
 }
 
-/// The rate-limit status of a key with this bucket.
+/// The rate-limit status of a key with this bucket, after a request of this cost.
 pub(super) fn rate_limit_status(
-    bucket: Bucket,
-    quota: Quota,
+    (bucket, quota): (Bucket, Quota),
+    cost: u32,
     concurrent: u32,
     in_flight: u32,
     key_slots: Option<SlotStatus>,
@@ -286,7 +303,7 @@ pub(super) fn rate_limit_status(
         quota,
         remaining: bucket.remaining(quota),
         full_in_us: bucket.full_in_us(quota),
-        token_in_us: bucket.token_in_us(quota),
+        token_in_us: bucket.tokens_in_us(quota, cost),
         concurrent,
         in_flight,
         key_slots,

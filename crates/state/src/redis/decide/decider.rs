@@ -196,7 +196,7 @@ impl Decider {
             match after_status_call(&mut attempts, call.finish().await?)? {
                 ControlFlow::Continue(fresh) => key = fresh,
                 ControlFlow::Break(decided) => {
-                    return Ok(decided.map(|decided| (decided.rate_limit_status(&key), key)));
+                    return Ok(decided.map(|decided| (decided.rate_limit_status(&key, 1), key)));
                 }
             }
         }

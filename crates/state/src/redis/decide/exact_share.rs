@@ -30,11 +30,13 @@ pub(super) struct ExactShare<'a> {
 }
 
 impl ExactShare<'_> {
-    /// Takes a token and slots; `None` when this gateway has no share. `down_since` is the time since which the server
+    /// Takes `cost` tokens, and slots; `None` when this gateway has no share, or one that never has so many.
+    /// `down_since` is the time since which the server
     /// is not connected, if it is not; `portion` gives the portion in an outage that began at a time, and the time from
     /// which inflow belongs to it. All times are steady.
     pub(super) fn take(
         &self,
+        cost: u32,
         down_since: Option<Micros>,
         now: Micros,
         portion: impl FnOnce(Micros) -> Option<(Portion, Micros)>,
@@ -43,20 +45,20 @@ impl ExactShare<'_> {
         // Tokens that flowed in before Redis last answered about this key are in its bucket.
         let since = since.max(self.usage.state().confirmed);
         let (portion, since) = portion(since)?;
-        let quota = share::quota_of(portion, self.quota)?;
-        Some(self.take_of_portion(portion, quota, since, now))
+        let quota = share::quota_of(portion, self.quota).filter(|quota| cost <= quota.burst)?;
+        Some(self.take_of_portion(portion, (quota, cost), since, now))
     }
 
-    fn take_of_portion(&self, portion: Portion, quota: Quota, since: Micros, now: Micros) -> Taken {
+    fn take_of_portion(&self, portion: Portion, (quota, cost): (Quota, u32), since: Micros, now: Micros) -> Taken {
         let mut state = self.usage.state();
         let status = |bucket: Bucket| {
             let key_slots = self.slots.map(|slots| slots.status(0));
-            rate_limit_status(bucket, quota, self.concurrent, self.lease.held(), key_slots)
+            rate_limit_status((bucket, quota), cost, self.concurrent, self.lease.held(), key_slots)
         };
         let share = Share::in_outage(state.share, since, portion);
-        let taken = share.try_take(quota, now).map_err(|share| (Refusal::RateLimited, status(share.bucket)))?;
+        let taken = share.try_take(quota, cost, now).map_err(|share| (Refusal::RateLimited, status(share.bucket)))?;
         let permits = self.take_slots(portion).map_err(|refusal| (refusal, status(share.bucket)))?;
-        // Stored only now: without a slot no token is taken.
+        // Stored only now: without a slot no tokens are taken.
         state.share = Some(taken);
         let number = state.uses + state.unreported.pending() + 1;
         Ok((permits, status(taken.bucket), number))

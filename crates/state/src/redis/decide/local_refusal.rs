@@ -66,7 +66,7 @@ fn bucket_time(key: &CachedKey, now: Micros) -> Micros {
 pub(super) fn refuse(key: &CachedKey, request: &DecideRequest<'_>, epoch: u64) -> Option<Decision> {
     let basis = key.verdict.basis(epoch)?;
     let refusal = find_refusal(&basis, key, request)?;
-    let rate_limit = refusal.is_of_authenticated_caller().then(|| status_at(&basis, key, request.now));
+    let rate_limit = refusal.is_of_authenticated_caller().then(|| status_at(&basis, key, request));
     Some(Decision::Denied { refusal, principal: Some(Arc::clone(&key.principal)), rate_limit })
 }
 
@@ -85,11 +85,13 @@ fn find_refusal(basis: &Basis, key: &CachedKey, request: &DecideRequest<'_>) -> 
     if key.valid_until() <= request.now {
         return None;
     }
-    key.refusal(request).or_else(|| find_exceeded_limit(basis, key, request.now))
+    key.refusal(request).or_else(|| find_exceeded_limit(basis, key, request))
 }
 
-fn find_exceeded_limit(basis: &Basis, key: &CachedKey, now: Micros) -> Option<Refusal> {
-    if basis.bucket.try_take(key.quota, now).is_err() {
+fn find_exceeded_limit(basis: &Basis, key: &CachedKey, request: &DecideRequest<'_>) -> Option<Refusal> {
+    let now = request.now;
+    // By the cost of this request: what another one could not pay may be enough.
+    if basis.bucket.try_take(key.quota, request.cost, now).is_err() {
         return Some(Refusal::RateLimited);
     }
     let is_full = match basis.refusal {
@@ -102,8 +104,9 @@ fn find_exceeded_limit(basis: &Basis, key: &CachedKey, now: Micros) -> Option<Re
     (is_full && now < basis.at.after(SLOTS_SEEN_AFTER)).then_some(basis.refusal)
 }
 
-fn status_at(basis: &Basis, key: &CachedKey, now: Micros) -> RateLimitStatus {
+fn status_at(basis: &Basis, key: &CachedKey, request: &DecideRequest<'_>) -> RateLimitStatus {
     let in_flight = basis.held_elsewhere.saturating_add(key.lease.held());
     let key_slots = key.slot_status(basis.key_slots_elsewhere);
-    rate_limit_status(basis.bucket.refill(key.quota, now), key.quota, key.concurrent, in_flight, key_slots)
+    let bucket = basis.bucket.refill(key.quota, request.now);
+    rate_limit_status((bucket, key.quota), request.cost, key.concurrent, in_flight, key_slots)
 }

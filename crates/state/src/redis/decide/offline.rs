@@ -46,11 +46,11 @@ impl DeciderShared {
         if let Some(refusal) = refusal {
             return Some(Decision::Denied { refusal, principal: Some(principal), rate_limit: None });
         }
-        Some(match self.take_exact(&key, down_since(&key), now)? {
+        Some(match self.take_exact(&key, request.cost, down_since(&key), now)? {
             Ok((permits, rate_limit, number)) => {
                 // While the reply of Redis is still awaited, the awaiting task decides whether to report the use.
                 if late_answer.is_none_or(LateAnswer::admit_locally) {
-                    self.record_unreported(&key);
+                    self.record_unreported(&key, request.cost);
                 }
                 let permit = Permit::Redis(permits);
                 let validity = key.validity();
@@ -62,11 +62,12 @@ impl DeciderShared {
         })
     }
 
-    /// Takes a token and slots of the exact share; `None` when this gateway has none.
-    fn take_exact(&self, key: &CachedKey, down_since: Option<Micros>, now: Micros) -> Option<Taken> {
+    /// Takes tokens and slots of the exact share; `None` when this gateway has none, or its share never has so many
+    /// tokens.
+    fn take_exact(&self, key: &CachedKey, cost: u32, down_since: Option<Micros>, now: Micros) -> Option<Taken> {
         let CachedKey { usage, lease, slots, quota, concurrent, .. } = key;
         let slots = slots.as_deref();
         let share = ExactShare { usage, lease, slots, quota: *quota, concurrent: *concurrent };
-        share.take(down_since, now, |since| self.slots.portion(since))
+        share.take(cost, down_since, now, |since| self.slots.portion(since))
     }
 }

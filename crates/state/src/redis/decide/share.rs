@@ -49,13 +49,13 @@ impl Share {
         same.unwrap_or(Self { since, portion, bucket: Bucket { level: 0, at } })
     }
 
-    /// The share after one token was taken.
+    /// The share after `cost` tokens were taken.
     ///
     /// # Errors
-    /// The share as of now, when it has no token.
-    pub(super) fn try_take(self, quota: Quota, now: Micros) -> Result<Self, Self> {
+    /// The share as of now, when it has fewer.
+    pub(super) fn try_take(self, quota: Quota, cost: u32, now: Micros) -> Result<Self, Self> {
         let bucket = self.bucket.refill(quota, now);
-        bucket.try_take(quota, now).map(|bucket| Self { bucket, ..self }).map_err(|_| Self { bucket, ..self })
+        bucket.try_take(quota, cost, now).map(|bucket| Self { bucket, ..self }).map_err(|_| Self { bucket, ..self })
     }
 }
 
@@ -79,11 +79,11 @@ mod tests {
     fn share_of_an_outage_that_overlaps_the_one_before_gives_no_inflow_twice() {
         let quota = Quota { requests: 1, per: Duration::from_secs(1), burst: 5, strict: false };
         let (portion, at) = (Portion::new(1, 0), |seconds: u64| Micros(seconds * 1_000_000));
-        let first = Share::in_outage(None, at(10), portion).try_take(quota, at(12)).unwrap();
+        let first = Share::in_outage(None, at(10), portion).try_take(quota, 1, at(12)).unwrap();
         let second = Share::in_outage(Some(first), at(11), portion);
-        assert!(second.try_take(quota, at(12)).is_err(), "the second from 11 to 12 was the first share's");
-        assert!(second.try_take(quota, at(13)).is_ok());
+        assert!(second.try_take(quota, 1, at(12)).is_err(), "the second from 11 to 12 was the first share's");
+        assert!(second.try_take(quota, 1, at(13)).is_ok());
         let later = Share::in_outage(Some(first), at(20), portion);
-        assert!(later.try_take(quota, at(20)).is_err() && later.try_take(quota, at(21)).is_ok());
+        assert!(later.try_take(quota, 1, at(20)).is_err() && later.try_take(quota, 1, at(21)).is_ok());
     }
 }

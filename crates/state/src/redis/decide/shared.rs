@@ -93,14 +93,14 @@ impl DeciderShared {
         CachedKey::new(defaults, &self.names, digest, records, &self.slots, usage, now)
     }
 
-    /// Records a use that was admitted offline, to be reported.
-    pub fn record_unreported(&self, key: &Arc<CachedKey>) {
+    /// Records a use of this cost that was admitted offline, to be reported.
+    pub fn record_unreported(&self, key: &Arc<CachedKey>, cost: u32) {
         // Without randomness there is no name to report it under: the use is not counted.
         let Some(name) = new_version().ok().and_then(|name| name.as_bytes().first_chunk().copied()) else {
             return;
         };
         // The first unreported use enters the key into the list; later ones find it there.
-        if key.usage.add_unreported(name) == 1 {
+        if key.usage.add_unreported(name, cost) == 1 {
             self.add_unreported_key(key);
         }
     }

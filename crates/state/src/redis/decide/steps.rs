@@ -89,7 +89,7 @@ impl DecisionSteps {
         {
             return Next::Break(Ok(decision));
         }
-        let evaluation = key.refusal(request).map_or(Evaluation::Allowed, Evaluation::Refused);
+        let evaluation = key.refusal(request).map_or(Evaluation::Allowed { cost: request.cost }, Evaluation::Refused);
         Next::Continue(Step::Call(key, evaluation))
     }
 
@@ -119,14 +119,14 @@ impl DecisionSteps {
             shared.health.note_answer();
         }
         match outcome {
-            CallOutcome::Admitted(decided, permits) => Next::Break(Ok(admitted(&key, &decided, permits))),
+            CallOutcome::Admitted(decided, permits) => Next::Break(Ok(admitted(&key, request, &decided, permits))),
             CallOutcome::Refused(decided, refusal) => {
                 // It counts towards a local verdict.
                 local_refusal::add_refusal(&key, request, &decided, refusal, self.epoch);
-                Next::Break(Ok(denied(&key, &decided, refusal)))
+                Next::Break(Ok(denied(&key, request, &decided, refusal)))
             }
             CallOutcome::StaleDenial(decided) if self.attempts == MAX_ATTEMPTS => {
-                Next::Break(Ok(denied(&key, &decided, decided.slot_refusal())))
+                Next::Break(Ok(denied(&key, request, &decided, decided.slot_refusal())))
             }
             CallOutcome::StaleDenial(decided) => Next::Continue(Step::AwaitReleases(key, decided)),
             CallOutcome::Stale(fresh) => {
@@ -169,7 +169,7 @@ impl DecisionSteps {
         if arrived {
             self.begin_attempt(shared, request, Some(key))
         } else {
-            Next::Break(Ok(denied(&key, &decided, decided.slot_refusal())))
+            Next::Break(Ok(denied(&key, request, &decided, decided.slot_refusal())))
         }
     }
 }
@@ -199,11 +199,11 @@ fn unknown() -> Decision {
     Decision::Denied { refusal: Refusal::Unknown, principal: None, rate_limit: None }
 }
 
-fn admitted(key: &CachedKey, decided: &Decided, permits: Permits) -> Decision {
+fn admitted(key: &CachedKey, request: &DecideRequest<'_>, decided: &Decided, permits: Permits) -> Decision {
     key.verdict.clear();
     Decision::Admitted(Admitted {
         principal: Arc::clone(&key.principal),
-        rate_limit: decided.rate_limit_status(key),
+        rate_limit: decided.rate_limit_status(key, request.cost),
         number: decided.uses,
         permit: Permit::Redis(permits),
         provisional: false,
@@ -212,7 +212,7 @@ fn admitted(key: &CachedKey, decided: &Decided, permits: Permits) -> Decision {
 }
 
 /// Callers that are not authenticated learn nothing about the key's limits.
-fn denied(key: &CachedKey, decided: &Decided, refusal: Refusal) -> Decision {
-    let rate_limit = refusal.is_of_authenticated_caller().then(|| decided.rate_limit_status(key));
+fn denied(key: &CachedKey, request: &DecideRequest<'_>, decided: &Decided, refusal: Refusal) -> Decision {
+    let rate_limit = refusal.is_of_authenticated_caller().then(|| decided.rate_limit_status(key, request.cost));
     Decision::Denied { refusal, principal: Some(Arc::clone(&key.principal)), rate_limit }
 }

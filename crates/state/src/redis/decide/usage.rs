@@ -38,6 +38,8 @@ pub struct UnreportedUses {
     pub(super) name: [u8; 8],
     /// Uses under this name.
     pub(super) total: u64,
+    /// Tokens that these took beyond one each: a total as well.
+    pub(super) excess: u64,
     /// Number of them that Redis has counted.
     pub(super) reported: u64,
 }
@@ -95,13 +97,15 @@ impl CachedUsage {
         }
     }
 
-    /// Adds a use that Redis has not counted. Returns how many these are now. `name` is used if it is the first one.
-    pub(super) fn add_unreported(&self, name: [u8; 8]) -> u64 {
+    /// Adds a use of this cost that Redis has not counted. Returns how many these are now. `name` is used if it is the
+    /// first one.
+    pub(super) fn add_unreported(&self, name: [u8; 8], cost: u32) -> u64 {
         let mut state = self.state();
         if state.unreported.pending() == 0 {
-            state.unreported = UnreportedUses { name, total: 0, reported: 0 };
+            state.unreported = UnreportedUses { name, ..UnreportedUses::default() };
         }
         state.unreported.total += 1;
+        state.unreported.excess += u64::from(cost) - 1;
         state.unreported.pending()
     }
 

@@ -32,7 +32,7 @@ impl CreationToken {
         let stored = Users(transactions).read_creation_bucket(tag, person).await?;
         let bucket = stored.map_or(Bucket::full(quota, now), |stored| stored.bucket.convert(stored.per_us, quota));
         // The server decides by its own clock; one microsecond stands for "try again now".
-        let wait_us = bucket.refill(quota, now).token_in_us(quota).max(1);
+        let wait_us = bucket.refill(quota, now).tokens_in_us(quota, 1).max(1);
         let record = transactions.shared.names.user(tag, person);
         Ok(Some(Self { record, quota: quota_numbers(quota), wait_us }))
     }

@@ -10,9 +10,11 @@
 -- and, behind these, only with unreported uses: the reported ones, a hash that expires a day after the last report
 -- ARGV[1]  the gateway's field in KEYS[2], and in the record of the key's slots
 -- ARGV[2]  the request: three versions and thirteen integers, packed as the `unpack` below names them; of a key with a
---          limit of its own, four more about its slots, as `key_slots` names them; and, of a gateway that has taken no
---          slot for a while, two about the server's signs of life (slot_leases.lua)
--- ARGV[3]  only with unreported uses: the name under which they are reported
+--          limit of its own, four more about its slots, as `key_slots` names them; of a gateway that has taken no slot
+--          for a while, two about the server's signs of life (slot_leases.lua); and, of a request that takes more
+--          than one token, how many
+-- ARGV[3]  only with unreported uses: the name under which they are reported, and, if they took more than a token each,
+--          by how many tokens more, packed
 --
 -- The gateway has read the three records before and sends their versions. What never changes within a version (digests,
 -- revocation, user, permissions, suspension, limits) it has evaluated itself, and the result is part of the request. So
@@ -47,6 +49,19 @@ local key_version, org_version, user_version, code, valid_until, requests, per, 
   generation, may_register, chosen, age = unpack('<c8c8c8ddddddddddddd', ARGV[2])
 -- The quota in force as `metered` has it: requests, per and capacity, as they were packed.
 local quota = ARGV[2]:sub(41, 64)
+local length = #ARGV[2] - #ARGV[2] % 16
+local cost = #ARGV[2] > length and unpack('<d', ARGV[2], length + 1) or 1
+
+-- What a total that was reported under this name is more than the one before; 0 when that was no smaller.
+local function newly_reported(name, total)
+  local reported_uses = KEYS[#KEYS]
+  local more = math.max(0, total - (call('HGET', reported_uses, name) or 0))
+  if more > 0 then
+    call('HSET', reported_uses, name, string.format('%.0f', total))
+    call('EXPIRE', reported_uses, 86400)
+  end
+  return more
+end
 
 local key = call('HMGET', KEYS[1], 'live', 'metered')
 local live, metered = key[1], key[2]
@@ -79,12 +94,12 @@ elseif may_register == 0 then
 end
 if code == ADMITTED and its_generation ~= generation then return pack('<ddddd', UNREGISTERED, 0, 0, 0, 0) end
 local there = now
-if #ARGV[2] % 32 == 16 then
-  local since, last = unpack('<dd', ARGV[2], #ARGV[2] - 15)
+if length % 32 == 16 then
+  local since, last = unpack('<dd', ARGV[2], length - 15)
   there = there_since(since, last, now, lease)
 end
 local of_key = nil
-if #ARGV[2] >= 160 then
+if length >= 160 then
   of_key = key_slots(KEYS[4], ARGV[1], ARGV[2]:sub(129), now, lease)
   if code == ADMITTED and of_key.its_generation ~= of_key.generation then
     return pack('<ddddd', UNREGISTERED, 1, 0, 0, 0)
@@ -100,15 +115,11 @@ else
 end
 local set_back = at < before and code ~= REVOKED and code ~= EXPIRED and code ~= USER_REMOVED
 if unreported > 0 then
-  local total = unreported
-  local reported_uses = KEYS[#KEYS]
-  unreported = math.max(0, total - (call('HGET', reported_uses, ARGV[3]) or 0))
-  if unreported > 0 then
-    call('HSET', reported_uses, ARGV[3], string.format('%.0f', total))
-    call('EXPIRE', reported_uses, 86400)
-  end
+  local name = ARGV[3]:sub(1, 8)
+  unreported = newly_reported(name, unreported)
+  local excess = #ARGV[3] > 8 and newly_reported(name .. '+', unpack('<d', ARGV[3], 9)) or 0
   -- Below zero if need be: these uses were admitted without this bucket, and are repaid.
-  level = math.max(lowest(capacity), level - unreported * per)
+  level = math.max(lowest(capacity), level - (unreported + excess) * per)
   uses, used = uses + unreported, now
 end
 if released > 0 then
@@ -116,7 +127,7 @@ if released > 0 then
   taken, held = taken - released, held - released
 end
 
-if code == ADMITTED and level < per then code = RATE_LIMITED end
+if code == ADMITTED and level < cost * per then code = RATE_LIMITED end
 if of_key then
   count_key_slots(of_key, code == ADMITTED, there, now, lease)
   if code == ADMITTED and of_key.taken >= of_key.limit then code = KEY_TOO_MANY end
@@ -133,7 +144,7 @@ end
 if code == ADMITTED and taken >= limit then code = TOO_MANY end
 
 if code == ADMITTED then
-  level, uses, used = level - per, uses + 1, now
+  level, uses, used = level - cost * per, uses + 1, now
   taken, held = taken + 1, held + 1
   if not org[2] then first_end = math.min(first_end, now + lease) end
 end

@@ -105,6 +105,7 @@ pub(super) mod tests {
             method: "GET",
             path: "/",
             provisional: false,
+            cost: 1,
             trace_id: None,
         };
         let outcome = Outcome::Refused(Refusal::RateLimited);

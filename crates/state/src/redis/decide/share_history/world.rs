@@ -132,7 +132,7 @@ impl World {
     fn request(&mut self, number: usize) {
         if self.is_connected(number) {
             self.answer(number);
-            if let Ok(taken) = self.redis.bucket.try_take(self.quota, Micros(self.now)) {
+            if let Ok(taken) = self.redis.bucket.try_take(self.quota, 1, Micros(self.now)) {
                 self.redis.bucket = taken;
                 self.admitted.push((self.now, true));
             }
@@ -151,7 +151,7 @@ impl World {
         let since = since.max(confirmed);
         let (portion, since) = gateway.membership?.portion(since, LEASE)?;
         let part = quota_of(portion, quota)?;
-        let share = Share::in_outage(gateway.share, since, portion).try_take(part, now).ok()?;
+        let share = Share::in_outage(gateway.share, since, portion).try_take(part, 1, now).ok()?;
         gateway.share = Some(share);
         Some(())
     }
