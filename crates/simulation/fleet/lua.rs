@@ -61,7 +61,8 @@ impl Scripts {
         // As `crates/state/src/redis/scripts.rs` puts them together.
         let decide = [BUCKET, SLOT_LEASES, DECIDE].concat();
         let decide = match broken {
-            Some(Break::Bucket) => replaced(&decide, "level - unreported * per", "level"),
+            Some(Break::Bucket) => replaced(&decide, "level - (unreported + excess) * per", "level"),
+            Some(Break::Cost) => replaced(&decide, "unreported + excess", "unreported"),
             _ => decide,
         };
         let slot_report = [BUCKET, SLOT_LEASES, SLOT_REPORT].concat();

@@ -5,6 +5,8 @@
 pub enum Break {
     /// Uses that were admitted without Redis are not repaid.
     Bucket,
+    /// Of these uses, each is repaid as one token.
+    Cost,
     /// A resync registers no slots.
     Slots,
     /// A resync registers no slots of a key.
@@ -24,8 +26,9 @@ pub enum Break {
 }
 
 impl Break {
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Bucket,
+        Self::Cost,
         Self::Slots,
         Self::KeySlots,
         Self::Absence,
@@ -39,6 +42,7 @@ impl Break {
     pub fn name(self) -> &'static str {
         match self {
             Self::Bucket => "bucket",
+            Self::Cost => "cost",
             Self::Slots => "slots",
             Self::KeySlots => "key-slots",
             Self::Absence => "absence",
@@ -54,6 +58,7 @@ impl Break {
     pub fn bound(self) -> &'static str {
         match self {
             Self::Absence => "slots",
+            Self::Cost => "bucket",
             Self::KeySlots => "key slots",
             Self::SignOfLife => "slots of the dead",
             Self::Sync => "audit",
