@@ -39,7 +39,12 @@ struct Crowd {
 impl Crowd {
     fn new(keys: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();
-        let settings = Settings { path: dir.path().join("state.db"), quota: PLENTY, concurrent: 1_000_000 };
+        let settings = Settings {
+            path: dir.path().join("state.db"),
+            quota: PLENTY,
+            concurrent: 1_000_000,
+            plans: state::LimitPlans::NONE,
+        };
         let state = Arc::new(Embedded::open(&settings).unwrap());
         let mut changes = Vec::with_capacity(BATCH);
         let mut digests = Vec::with_capacity(keys);

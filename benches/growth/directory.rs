@@ -27,7 +27,8 @@ impl StateFile {
     pub(crate) fn new(count: usize) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("state.db");
-        let settings = embedded::Settings { path, quota: Quota::DEFAULT, concurrent: 100 };
+        let settings =
+            embedded::Settings { path, quota: Quota::DEFAULT, concurrent: 100, plans: state::LimitPlans::NONE };
         let state = Arc::new(Embedded::open(&settings).unwrap());
         let tag = OrgTag::generate().unwrap();
         let (id, created) = (OrgId::generate(), clock::now());

@@ -44,7 +44,12 @@ impl Job {
             map += &format!("{hex} u{number}:o1\n");
             lines += &format!("{hex} u{number} o1\n");
         }
-        let settings = embedded::Settings { path: dir.path().join("state.db"), quota: Quota::DEFAULT, concurrent: 100 };
+        let settings = embedded::Settings {
+            path: dir.path().join("state.db"),
+            quota: Quota::DEFAULT,
+            concurrent: 100,
+            plans: state::LimitPlans::NONE,
+        };
         runtime().block_on(records.write(&State::Embedded(Embedded::open(&settings).unwrap())));
         fs::write(dir.path().join("haproxy.map"), map).unwrap();
         fs::write(dir.path().join("keys.txt"), lines).unwrap();
@@ -64,6 +69,7 @@ impl Job {
             prefix: "keygate".into(),
             quota: Quota::DEFAULT,
             concurrent: CONCURRENT,
+            plans: state::LimitPlans::NONE,
             deadline: Duration::from_secs(2),
             lease: Duration::from_secs(10),
             max_loss: Duration::from_secs(10),

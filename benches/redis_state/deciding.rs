@@ -118,6 +118,7 @@ async fn open(port: u16) -> State {
         prefix: "keygate".into(),
         quota: PLENTY,
         concurrent: CONCURRENT,
+        plans: state::LimitPlans::NONE,
         deadline: Duration::from_secs(2),
         lease: Duration::from_secs(10),
         max_loss: Duration::from_secs(10),

@@ -26,9 +26,12 @@ pub(super) fn create_user(
     responsible: Option<&str>,
     permissions: &[Permission],
 ) -> Call {
-    Call::post(&["orgs", org, "users"]).with_body(&json!({
-        "email": handle, "kind": kind, "responsible": responsible, "permissions": permissions,
-    }))
+    Call::post(&["orgs", org, "users"]).with_body(&new_user(handle, kind, responsible, permissions))
+}
+
+/// The body of that call.
+pub(super) fn new_user(handle: &str, kind: UserKind, responsible: Option<&str>, permissions: &[Permission]) -> Value {
+    json!({ "email": handle, "kind": kind, "responsible": responsible, "permissions": permissions })
 }
 
 /// The call that patches a user.
@@ -77,7 +80,12 @@ pub(super) fn disable_key(key: KeyId, leaked: bool) -> Call {
 
 /// The call that changes the policy of a key.
 pub(super) fn set_key(key: KeyId, policy: &PolicyUpdate) -> Call {
-    Call::patch(&["keys", &key.to_string()], &json!({ "policy": policy }))
+    patch_key(key, &json!({ "policy": policy }))
+}
+
+/// The call that patches a key.
+pub(super) fn patch_key(key: KeyId, patch: &Value) -> Call {
+    Call::patch(&["keys", &key.to_string()], patch)
 }
 
 /// The call that gives a key limits of its own, or the configured ones. What is absent stays as it is, but for the
@@ -91,7 +99,7 @@ pub(super) fn limit_key(key: KeyId, limits: Option<LimitUpdate>) -> Call {
         ];
         members.into_iter().filter(|(_, value)| !value.is_null()).collect::<BTreeMap<_, _>>()
     });
-    Call::patch(&["keys", &key.to_string()], &json!({ "limits": limits }))
+    patch_key(key, &json!({ "limits": limits }))
 }
 
 /// The call that creates a rule.

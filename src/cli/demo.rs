@@ -27,7 +27,7 @@ use super::serve::Signals;
 use crate::app::App;
 use ::control::management::{self, ApiKey, Management, ManagementError, NewKeyRequest, PolicyUpdate, SecretSource};
 use domain::clock;
-use domain::identity::{OrgId, UserId};
+use domain::identity::{OrgId, Permission, UserId};
 use platform::telemetry;
 use query_store::service::Caller;
 
@@ -171,7 +171,7 @@ async fn create_org(management: &Management) -> anyhow::Result<OrgId> {
     let mut name = ORG.to_owned();
     let mut number = 1;
     loop {
-        match management::create_org(management, &this_user(), &name, clock::now()).await {
+        match management::create_org(management, &this_user(), &name, None, clock::now()).await {
             Err(ManagementError::Taken("name")) => name = format!("{ORG}-{number}"),
             created => return Ok(created?.id),
         }
@@ -186,10 +186,12 @@ async fn create_user(
     email: &str,
     permissions: &[&str],
 ) -> anyhow::Result<(UserId, ApiKey)> {
-    let permissions = permissions.iter().map(|permission| permission.parse()).collect::<Result<_, _>>()?;
+    let permissions =
+        permissions.iter().map(|permission| permission.parse()).collect::<Result<Vec<Permission>, _>>()?;
     let org = org.to_string();
-    let user = management::create_user(management, &this_user(), &org, email, permissions, clock::now()).await?.id;
-    let request = NewKeyRequest { user: &user.to_string(), name: "demo", policy: PolicyUpdate::default() };
+    let user =
+        management::create_user(management, &this_user(), &org, email, permissions.into(), clock::now()).await?.id;
+    let request = NewKeyRequest { user: &user.to_string(), name: "demo", policy: PolicyUpdate::default(), plan: None };
     let new_key =
         management::create_key(management, &this_user(), &org, request, SecretSource::Generated, clock::now()).await?;
     let Some(api_key) = new_key.api_key else { unreachable!("the secret was generated") };
@@ -204,7 +206,7 @@ fn link(management: &Management, org: OrgId) -> anyhow::Result<Option<String>> {
         if let Err(ManagementError::NoUser(_)) = link {
             let permissions = ["org:admin", "queries:read", "queries:write"];
             let permissions = permissions.map(|permission| permission.parse().expect("these are permissions")).to_vec();
-            management::create_user(management, &this_user(), &org, ADMIN, permissions, clock::now()).await?;
+            management::create_user(management, &this_user(), &org, ADMIN, permissions.into(), clock::now()).await?;
             link = management::create_link(management, &this_user(), &org, ADMIN, clock::now()).await;
         }
         match link {

@@ -10,9 +10,10 @@ use super::installation::Installation;
 use super::key_record::{decision_text, events, insert_responsible, limit, owner};
 use super::key_target::{KeyTarget, TargetArgs};
 use super::output::{joined, or_dash, seconds, word};
+use super::plan_flags::limits_origin;
 use super::policy_text::policy_fields;
 use super::remote::{self, RemoteArgs, RemoteServer};
-use super::show::{Fields, Format, origin, time};
+use super::show::{Fields, Format, time};
 use super::{CliError, ExitStatus, control, org, output};
 use ::control::management::{Explanation, Key, KeyStatus, User};
 use domain::key::KeyId;
@@ -143,7 +144,7 @@ fn fields(explanation: &Explanation, refusal: Option<&Record>) -> Fields {
     ];
     fields.extend(policy_fields(&key.policy).into_iter().filter(|(name, _)| *name != "permissions"));
     fields.extend([
-        ("limit", format!("{} {}", limit(&key.limits), origin(key.limits.own))),
+        ("limit", format!("{} {}", limit(&key.limits), limits_origin(&key.limits))),
         ("bucket", of_bucket(format!("{} of {} tokens", standing.remaining, standing.burst))),
         ("next token", of_bucket(standing.next_token.map_or("available now".into(), seconds))),
         ("full", of_bucket(standing.full.map_or("now".into(), seconds))),

@@ -11,6 +11,7 @@ use super::installation::Installation;
 use super::key_generate::{GenerateArgs, GivenSecret};
 use super::key_policy::{DisableArgs, PolicyFlags, SetArgs, perform_on};
 use super::key_target::{KeyTarget, KeyTargetParser, TargetArgs, read_key};
+use super::plan_flags::NewPlan;
 use super::show::{self, Format};
 use super::{CliError, RemoteCommand, control, key_record, output};
 use ::control::management::{Key, KeyQuery, KeyStatus, LimitUpdate, NewKey};
@@ -30,6 +31,8 @@ pub(super) enum Command {
         owner: Owner,
         #[command(flatten)]
         policy: PolicyFlags,
+        #[command(flatten)]
+        plan: NewPlan,
         #[command(flatten)]
         secret: GivenSecret,
         /// Name: what the key is used for
@@ -106,6 +109,8 @@ pub(super) enum Command {
         /// SHA-256 of the whole key, 64 hexadecimal digits
         #[arg(long, value_name = "HEX")]
         sha256: String,
+        #[command(flatten)]
+        plan: NewPlan,
         /// Name: what the key is used for
         name: String,
     },
@@ -181,12 +186,12 @@ impl RemoteCommand<Command> {
             Command::Show { key } => show_key(installation, key, format),
             Command::Find { target } => show_key(installation, target.read()?, format),
             Command::Generate(args) => args.run(format),
-            Command::Create { owner: Owner { org, user }, policy, secret: GivenSecret { id, sha256 }, name } => {
+            Command::Create { owner: Owner { org, user }, policy, plan, secret: GivenSecret { id, sha256 }, name } => {
                 let makes_secret = sha256.is_none();
                 let body = json!({
                     "user": user, "name": name, "policy": policy.into_policy()?, "id": id, "sha256": sha256,
                 });
-                let call = Call::post(&["orgs", &org, "keys"]).with_body(&body);
+                let call = Call::post(&["orgs", &org, "keys"]).with_body(&plan.add_to(body));
                 show::perform::<NewKey>(installation, &if makes_secret { call.with_secret() } else { call }, format)
             }
             Command::Set(args) => args.run(installation, format),
@@ -203,8 +208,8 @@ impl RemoteCommand<Command> {
             Command::Limits { key, limits, default } => {
                 perform_on::<Key>(installation, key, |key| limits.call(key, default), format)
             }
-            Command::Import { owner: Owner { org, user }, sha256, name } => {
-                let body = json!({ "user": user, "sha256": sha256, "name": name });
+            Command::Import { owner: Owner { org, user }, sha256, plan, name } => {
+                let body = plan.add_to(json!({ "user": user, "sha256": sha256, "name": name }));
                 let call = Call::post(&["orgs", &org, "keys", "import"]).with_body(&body);
                 show::perform::<Key>(installation, &call, format)
             }

@@ -4,12 +4,14 @@ use std::collections::BTreeMap;
 
 use anyhow::anyhow;
 use clap::ValueEnum;
+use serde_json::json;
 
 use super::call::Call;
-use super::calls::{disable_key, set_key};
+use super::calls::{disable_key, patch_key};
 use super::expiry::parse_expiry;
 use super::installation::Installation;
 use super::key_target::{KeyTarget, KeyTargetParser, TargetArgs};
+use super::plan_flags::PlanChange;
 use super::show::{self, Format, Shown};
 use super::{CliError, ExitStatus, control};
 use ::control::management::{Key, PolicyUpdate};
@@ -52,6 +54,8 @@ pub(super) struct SetArgs {
     /// Clear a field, so that it narrows nothing; may be repeated
     #[arg(long, value_name = "FIELD", value_enum)]
     clear: Vec<PolicyField>,
+    #[command(flatten)]
+    plan: PlanChange,
 }
 
 /// Arguments of `keygate key disable`.
@@ -101,11 +105,13 @@ impl PolicyFlags {
 impl SetArgs {
     pub(super) fn run(self, installation: &Installation, format: Format) -> Result<(), CliError> {
         let policy = self.flags.into_update(self.removed_tags, &self.clear)?;
-        if policy.is_empty() {
-            let flags = "--permission, --expires, --network, --concurrent, --tag, --no-tag or --clear";
+        let mut patch = if policy.is_empty() { json!({}) } else { json!({ "policy": policy }) };
+        if !self.plan.add_to(&mut patch) && policy.is_empty() {
+            let flags =
+                "--permission, --expires, --network, --concurrent, --tag, --no-tag, --clear, --plan or --no-plan";
             return Err(usage(format!("nothing to set: give {flags}; `keygate key show` shows what holds")));
         }
-        perform_on::<Key>(installation, self.key, |key| set_key(key, &policy), format)
+        perform_on::<Key>(installation, self.key, |key| patch_key(key, &patch), format)
     }
 }
 

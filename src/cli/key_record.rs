@@ -12,8 +12,9 @@ use super::calls::{list_keys, list_keys_as_csv};
 use super::installation::Installation;
 use super::list::{self, List, Row};
 use super::output::{self, line, note, or_dash, seconds, word};
+use super::plan_flags::limits_origin;
 use super::policy_text::{policy_fields, policy_line};
-use super::show::{self, Fields, Format, OWN_LIMIT, Shown, asterisk, origin, responsible, time};
+use super::show::{self, Fields, Format, OWN_LIMIT, Shown, asterisk, responsible, time};
 use super::table::Column;
 use super::{CliError, control};
 use ::control::management::{ApiKey, GoodPractice, Key, KeyActor, KeyLimits, KeyQuery, NewKey, Responsible, UserKind};
@@ -41,13 +42,14 @@ impl Row for KeyRow {
         Column::new("USER", 4, |row| row.key.email.clone()),
         Column::new("STATUS", 3, |row| status(&row.key)),
         Column::starred("LIMIT", 8, OWN_LIMIT, |row| limit(&row.key.limits) + asterisk(row.key.limits.own)),
+        Column::new("PLAN", 9, |row| or_dash(row.key.limits.plan.as_ref().map(|plan| &plan.name))),
         Column::new("REQUESTS", 7, |row| row.key.uses.to_string()),
         Column::new("LAST USED", 6, |row| time(row.key.last_used)),
-        Column::new("LAST ATTEMPT", 11, |row| {
+        Column::new("LAST ATTEMPT", 12, |row| {
             or_dash(row.attempt.as_ref().map(|attempt| format!("{} {}", seconds(attempt.time), word(attempt.outcome))))
         }),
-        Column::new("CREATED", 10, |row| seconds(row.key.created)),
-        Column::new("POLICY", 9, |row| or_dash(policy_line(&row.key.policy))),
+        Column::new("CREATED", 11, |row| seconds(row.key.created)),
+        Column::new("POLICY", 10, |row| or_dash(policy_line(&row.key.policy))),
     ];
 }
 
@@ -76,7 +78,8 @@ impl Shown for Key {
             ("status", status(self)),
             ("organization", self.org.to_string()),
             ("user", owner(&self.email, self.user, self.user_kind)),
-            ("limit", format!("{} {}", limit(&self.limits), origin(self.limits.own))),
+            ("limit", format!("{} {}", limit(&self.limits), limits_origin(&self.limits))),
+            ("plan", or_dash(self.plan.as_ref())),
         ];
         fields.extend(policy_fields(&self.policy));
         fields.extend([

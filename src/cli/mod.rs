@@ -50,6 +50,7 @@ mod user;
 mod key;
 mod key_generate;
 mod key_policy;
+mod plan_flags;
 mod session;
 mod token;
 mod federation;

@@ -6,10 +6,10 @@ use clap::Subcommand;
 use serde_json::{Value, json};
 
 use super::call::Call;
-use super::calls::create_org;
 use super::installation::Installation;
 use super::list::{self, Row};
 use super::output::{or_dash, seconds};
+use super::plan_flags::{NewPlan, PlanChange};
 use super::show::{self, Fields, OWN_LIMIT, Shown, asterisk, origin};
 use super::table::Column;
 use super::{CliError, RemoteCommand};
@@ -24,6 +24,8 @@ pub(super) enum Command {
     Create {
         /// Name; must be unique
         name: String,
+        #[command(flatten)]
+        plan: NewPlan,
     },
     /// List all organizations
     List,
@@ -41,6 +43,13 @@ pub(super) enum Command {
     Resume {
         /// Id or name of the organization
         org: String,
+    },
+    /// Set the plan of an organization, for its keys from the next request on
+    Set {
+        /// Id or name of the organization
+        org: String,
+        #[command(flatten)]
+        plan: PlanChange,
     },
     /// Set the limits of an organization; without options, show them
     Limits {
@@ -90,6 +99,9 @@ impl RemoteCommand<Command> {
                 let empty = "there are no organizations yet";
                 list::print::<Org>(installation, Call::get(&["orgs"]), empty, self.format)
             }
+            Command::Set { org, plan } => {
+                show::perform::<Org>(installation, &Call::patch(&["orgs", &org], &plan.patch()?), self.format)
+            }
             command => show::perform::<Org>(installation, &call(command), self.format),
         }
     }
@@ -99,8 +111,8 @@ fn call(command: Command) -> Call {
     let show = |org: &str| Call::get(&["orgs", org]);
     let patch = |org: &str, patch: Value| Call::patch(&["orgs", org], &patch);
     match command {
-        Command::List => Call::get(&["orgs"]),
-        Command::Create { name } => create_org(&name),
+        Command::List | Command::Set { .. } => unreachable!("performed before"),
+        Command::Create { name, plan } => Call::post(&["orgs"]).with_body(&plan.add_to(json!({ "name": name }))),
         Command::Show { org } | Command::Limits { org, concurrent: None, default: false } => show(&org),
         Command::Suspend { org } => patch(&org, json!({ "suspended": true })),
         Command::Resume { org } => patch(&org, json!({ "suspended": false })),
@@ -125,7 +137,8 @@ impl Row for Org {
         Column::starred("CONCURRENT", 5, OWN_LIMIT, |org| {
             format!("{}{}", org.concurrent_in_force, asterisk(org.concurrent.is_some()))
         }),
-        Column::new("CREATED", 6, |org| seconds(org.created)),
+        Column::new("PLAN", 6, |org| or_dash(org.plan.as_ref())),
+        Column::new("CREATED", 7, |org| seconds(org.created)),
     ];
 }
 
@@ -136,6 +149,7 @@ impl Shown for Org {
             ("name", self.name.clone()),
             ("status", status(self).to_owned()),
             ("concurrent", format!("{} {}", self.concurrent_in_force, origin(self.concurrent.is_some()))),
+            ("plan", or_dash(self.plan.as_ref())),
             ("policy", policy(&self.policy)),
             ("tag", self.tag.to_string()),
             ("created", seconds(self.created)),

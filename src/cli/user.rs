@@ -7,11 +7,12 @@ use serde::Serialize;
 use serde_json::json;
 
 use super::call::Call;
-use super::calls::{create_user, patch_user};
+use super::calls::{new_user, patch_user};
 use super::control::{self, Server};
 use super::installation::Installation;
 use super::list::{self, List, Row};
 use super::output::{joined, or_dash, seconds, texts, word};
+use super::plan_flags::{NewPlan, PlanChange};
 use super::show::{self, Fields, Format, Shown, responsible, time};
 use super::table::Column;
 use super::{CliError, RemoteCommand, output};
@@ -37,6 +38,8 @@ pub(super) enum Command {
         responsible: Option<String>,
         #[command(flatten)]
         permissions: Permissions,
+        #[command(flatten)]
+        plan: NewPlan,
     },
     /// List users in the order of their creation, including removed ones and services
     List {
@@ -55,6 +58,15 @@ pub(super) enum Command {
         user: String,
         #[command(flatten)]
         change: PermissionChange,
+    },
+    /// Set the plan of a user, for its keys and sessions from the next request on
+    Set {
+        #[command(flatten)]
+        org: InOrg,
+        /// Id or email address of the user, or name of a service
+        user: String,
+        #[command(flatten)]
+        plan: PlanChange,
     },
     /// Make another person responsible for a service
     Reassign {
@@ -134,6 +146,9 @@ impl RemoteCommand<Command> {
                 }
                 Ok(show::record_with(&user, ("taken_away", taken), &fields, self.format)?)
             }
+            Command::Set { org: InOrg { org }, user, plan } => {
+                show::perform::<User>(installation, &patch_user(&org, &user, &plan.patch()?), self.format)
+            }
             Command::Create { ref permissions, .. } => {
                 note_unneeded(installation, &permissions.permissions);
                 show::perform::<User>(installation, &call(self.command), self.format)
@@ -189,13 +204,18 @@ async fn permit(
 
 fn call(command: Command) -> Call {
     match command {
-        Command::Create { org: InOrg { org }, email, service, responsible, permissions } => {
+        Command::Create { org: InOrg { org }, email, service, responsible, permissions, plan } => {
             let Permissions { permissions } = permissions;
             let kind = if service.is_some() { UserKind::Service } else { UserKind::Person };
             let handle = email.or(service).unwrap_or_default();
-            create_user(&org, &handle, kind, responsible.as_deref(), &permissions)
+            Call::post(&["orgs", &org, "users"]).with_body(&plan.add_to(new_user(
+                &handle,
+                kind,
+                responsible.as_deref(),
+                &permissions,
+            )))
         }
-        Command::List { .. } | Command::Permit { .. } => unreachable!("performed before"),
+        Command::List { .. } | Command::Permit { .. } | Command::Set { .. } => unreachable!("performed before"),
         Command::Reassign { org: InOrg { org }, user, responsible } => {
             patch_user(&org, &user, &json!({ "responsible": responsible }))
         }
@@ -223,7 +243,8 @@ impl Row for UserRow {
         Column::new("STATUS", 2, |row| word(row.user.status())),
         Column::new("RESPONSIBLE", 6, |row| or_dash(row.user.responsible.as_ref().map(responsible))),
         Column::values("PERMISSIONS", 5, |row| texts(&row.user.permissions)),
-        Column::new("CREATED", 8, |row| seconds(row.user.created)),
+        Column::new("PLAN", 8, |row| or_dash(row.user.plan.as_ref())),
+        Column::new("CREATED", 9, |row| seconds(row.user.created)),
     ];
 }
 
@@ -241,6 +262,7 @@ impl Shown for User {
             ("withdrawn", time(self.withdrawn)),
             ("suspended", time(self.suspended) + if self.suspended_by_operator { " by the operator" } else { "" }),
             ("responsible", or_dash(self.responsible.as_ref().map(responsible))),
+            ("plan", or_dash(self.plan.as_ref())),
         ]
     }
 }

@@ -3,10 +3,12 @@
 
 use std::time::Duration;
 
+use super::plans::Plans;
 use crate::gateway::PublicSettings;
+use domain::plan_name::PlanName;
 use domain::quota::{MAX_PER, MAX_TOKENS, Quota, QuotaError};
 use platform::settings::{Reported, Section, Value};
-use state::Bounds;
+use state::{Bounds, LimitPlans};
 
 /// Requests that an organization may have in flight, as the contract promises.
 const CONCURRENT: u32 = 100;
@@ -24,7 +26,7 @@ const PUBLIC: PublicSettings = PublicSettings {
 const MANAGEMENT: Quota = Quota { requests: 600, per: Duration::from_secs(60), burst: 600, strict: false };
 
 /// Limits that apply where no own limits are set.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Limits {
     /// Of a key.
     pub(super) quota: Quota,
@@ -40,6 +42,8 @@ pub(super) struct Limits {
     pub(super) management: Quota,
     /// Of what people create.
     pub(super) bounds: Bounds,
+    /// The plans of the file, and the one for keys without a plan.
+    pub(super) plans: LimitPlans,
 }
 
 impl Limits {
@@ -52,11 +56,12 @@ impl Limits {
         public: PUBLIC,
         management: MANAGEMENT,
         bounds: Bounds::DEFAULT,
+        plans: LimitPlans::NONE,
     };
 }
 
-/// Reads the block `limits`.
-pub(super) fn limits(section: &mut Section<'_>) -> Limits {
+/// Reads the block `limits`, beside the plans of the file.
+pub(super) fn limits(section: &mut Section<'_>, plans: Result<Plans, Reported>) -> Limits {
     let default = Limits::DEFAULT;
     let key = section.section("key", |section| {
         let strict = section.value_or("strict", false, |value| value.boolean());
@@ -66,13 +71,13 @@ pub(super) fn limits(section: &mut Section<'_>) -> Limits {
     // The same unless configured: both are what one address may try.
     let bad_keys = bad_keys.unwrap_or(default.bad_keys);
     let sign_ins = section.section("sign_ins", |section| Ok(quota(section, bad_keys)));
-    let concurrent = |value: &Value<'_>| value.integer(1..=1_000_000);
     let public = section.section("public", |section| {
         let concurrent = section.value_or("concurrent", default.public.concurrent, concurrent);
         Ok(PublicSettings { quota: quota(section, default.public.quota), concurrent })
     });
     let management = section.section("management", |section| Ok(quota(section, default.management)));
     let bounds = bounds(section);
+    let plans = default_plan(section, plans);
     let concurrent = section.section("org", |org| Ok(org.value_or("concurrent", default.concurrent, concurrent)));
     // A block that cannot be read was reported; the default lets the rest of the file be checked.
     Limits {
@@ -83,7 +88,28 @@ pub(super) fn limits(section: &mut Section<'_>) -> Limits {
         public: public.unwrap_or(default.public),
         management: management.unwrap_or(default.management),
         bounds,
+        plans,
     }
+}
+
+/// Reads a number of requests in flight.
+pub(super) fn concurrent(value: &Value<'_>) -> Result<u32, Reported> {
+    value.integer(1..=1_000_000)
+}
+
+/// Reads `limits.plan`, the plan for keys without one. Plans with errors were reported, and are not missed here.
+fn default_plan(section: &mut Section<'_>, plans: Result<Plans, Reported>) -> LimitPlans {
+    let name = |value: &Value<'_>| -> Result<Option<PlanName>, Reported> {
+        let Ok(plans) = &plans else { return value.text().map(|_| None) };
+        let names: Vec<&PlanName> = plans.keys().collect();
+        let texts: Vec<&str> = names.iter().map(|name| name.as_str()).collect();
+        if texts.is_empty() {
+            return value.reject("names a plan, and the file has no `plans`; add that block, or remove this line");
+        }
+        value.name_of("a plan of `plans`", &texts).map(|place| Some(names[place].clone()))
+    };
+    let name = section.optional("plan", name).unwrap_or_default().flatten();
+    LimitPlans::new(plans.unwrap_or_default(), name)
 }
 
 fn bounds(section: &mut Section<'_>) -> Bounds {

@@ -33,6 +33,7 @@ mod outlier;
 mod retries;
 mod health;
 mod limits;
+mod plans;
 mod state;
 mod audit;
 mod shipping;
@@ -246,8 +247,9 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
     let around = upstream::Around { timeouts: exchange, listen: listen.as_deref().unwrap_or_default() };
     let upstreams = upstreams::upstreams(file, around, listeners::need_upstream(&listen));
     let http = file.section("http", |section| Ok(http::http(section)));
-    let limits = file.section("limits", |section| Ok(limits::limits(section)));
-    let state = file.section("state", |section| state::state(section, limits));
+    let plans = plans::of_file(file);
+    let limits = file.section("limits", |section| Ok(limits::limits(section, plans)));
+    let state = file.section("state", |section| state::state(section, limits.clone()));
     let audit = file.section("audit", |section| audit::audit(section, &gateway));
     let credentials = file.section("credentials", credentials::credentials);
     // A block with errors counts as one with fields: its own errors were reported.
@@ -268,6 +270,7 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
         key_quota,
     );
     let (audit, shipping) = audit?;
+    let limits = limits?;
     let timeouts = timeouts?;
     let http = http?;
     let Telemetry { log, access_log, otel_metrics, traces } = telemetry?;
@@ -283,11 +286,11 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
         transport: transport::Settings { credentials: credentials?, ..timeouts.with_sizes(http.transport) },
         upstreams: upstreams.read?,
         state: state?,
-        bad_keys: limits?.bad_keys,
-        sign_ins: limits?.sign_ins,
-        public: limits?.public,
-        management: limits?.management,
-        bounds: limits?.bounds,
+        bad_keys: limits.bad_keys,
+        sign_ins: limits.sign_ins,
+        public: limits.public,
+        management: limits.management,
+        bounds: limits.bounds,
         audit,
         shipping,
         cors: cors?,

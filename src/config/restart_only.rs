@@ -88,7 +88,7 @@ impl Changes {
     fn state(&mut self, old: &State, new: &State) {
         match (old, new) {
             (State::Embedded(old), State::Embedded(new)) => {
-                let embedded::Settings { path, quota: _, concurrent: _ } = old;
+                let embedded::Settings { path, quota: _, concurrent: _, plans: _ } = old;
                 self.compare("state.embedded.path", path == &new.path);
             }
             (State::Redis(old), State::Redis(new)) => self.redis(old, new),
@@ -98,7 +98,7 @@ impl Changes {
 
     fn redis(&mut self, old: &Redis, new: &Redis) {
         let Redis { servers, login: _, sentinel_login: _, database, tls, prefix, .. } = old;
-        let Redis { deadline, lease, on_unavailable, durability, clock, quota: _, concurrent: _, .. } = old;
+        let Redis { deadline, lease, on_unavailable, durability, clock, quota: _, concurrent: _, plans: _, .. } = old;
         self.compare("state.redis.url", (servers, database) == (&new.servers, &new.database));
         self.compare("state.redis.tls", tls == &new.tls);
         self.compare("state.redis.prefix", prefix == &new.prefix);

@@ -32,8 +32,8 @@ const MAX_REPLICAS: u32 = 16;
 /// Reads the block `state`. Default limits stand in for `limits` with errors, so that errors of the state show as well.
 pub(super) fn state(section: &mut Section<'_>, limits: Result<Limits, Reported>) -> Result<Settings, Reported> {
     let limits = limits.unwrap_or(Limits::DEFAULT);
-    let embedded = section.optional("embedded", |value| value.section(|section| embedded(section, limits)));
-    let redis = section.optional("redis", |value| value.section(|section| redis(section, limits)));
+    let embedded = section.optional("embedded", |value| value.section(|section| embedded(section, &limits)));
+    let redis = section.optional("redis", |value| value.section(|section| redis(section, &limits)));
     match (redis?, embedded?) {
         (Some(redis), None) => Ok(Settings::Redis(Box::new(redis))),
         (None, Some(embedded)) => Ok(Settings::Embedded(embedded)),
@@ -46,13 +46,13 @@ pub(super) fn state(section: &mut Section<'_>, limits: Result<Limits, Reported>)
     }
 }
 
-fn embedded(section: &mut Section<'_>, limits: Limits) -> Result<embedded::Settings, Reported> {
+fn embedded(section: &mut Section<'_>, limits: &Limits) -> Result<embedded::Settings, Reported> {
     let path = section.required("path", Value::path_of_file)?;
-    Ok(embedded::Settings { path, quota: limits.quota, concurrent: limits.concurrent })
+    Ok(embedded::Settings { path, quota: limits.quota, concurrent: limits.concurrent, plans: limits.plans.clone() })
 }
 
 /// Reads the block `state.redis`.
-fn redis(section: &mut Section<'_>, limits: Limits) -> Result<redis::Settings, Reported> {
+fn redis(section: &mut Section<'_>, limits: &Limits) -> Result<redis::Settings, Reported> {
     let url = section.required("url", url);
     let own = login(section);
     let sentinel_login = section.section("sentinel", login);
@@ -75,6 +75,7 @@ fn redis(section: &mut Section<'_>, limits: Limits) -> Result<redis::Settings, R
         prefix,
         quota: limits.quota,
         concurrent: limits.concurrent,
+        plans: limits.plans.clone(),
         deadline,
         lease,
         max_loss,

@@ -37,7 +37,12 @@ mod tests {
     use state::{Admitted, Change, DecideRequest, Decision, Embedded, Key, Org, RouteAccess, State, User, embedded};
 
     async fn state_with_key(directory: &Path) -> (State, KeyDigest) {
-        let settings = embedded::Settings { path: directory.join("state.db"), quota: Quota::DEFAULT, concurrent: 1 };
+        let settings = embedded::Settings {
+            path: directory.join("state.db"),
+            quota: Quota::DEFAULT,
+            concurrent: 1,
+            plans: state::LimitPlans::NONE,
+        };
         let state = State::Embedded(Embedded::open(&settings).unwrap());
         let created = clock::now();
         let org = Org::new(OrgId::generate(), OrgTag::generate().unwrap(), "acme", created);

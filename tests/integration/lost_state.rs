@@ -36,7 +36,8 @@ fn assert_unavailable(gateway: &Gateway, key: &Key) {
 
 /// Asserts that nothing can be changed.
 fn assert_unchangeable(gateway: &Gateway) {
-    let refused = gateway.refused(async |to, now| management::create_org(to, OPERATOR, "into the void", now).await);
+    let refused =
+        gateway.refused(async |to, now| management::create_org(to, OPERATOR, "into the void", None, now).await);
     assert_eq!(refused, "state_unavailable");
 }
 

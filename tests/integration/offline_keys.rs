@@ -117,7 +117,7 @@ fn offline_key(tag: OrgTag) -> PlainKey {
 
 /// A key of Ada.
 fn deploy() -> NewKeyRequest<'static> {
-    NewKeyRequest { user: ADA, name: "deploy", policy: PolicyUpdate::default() }
+    NewKeyRequest { user: ADA, name: "deploy", policy: PolicyUpdate::default(), plan: None }
 }
 
 /// Puts a key, at a time of its own for each number.

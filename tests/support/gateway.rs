@@ -155,19 +155,19 @@ impl Gateway {
     }
 
     pub fn create_org(&self, name: &str) -> Org {
-        self.perform(async |to, now| management::create_org(to, OPERATOR, name, now).await)
+        self.perform(async |to, now| management::create_org(to, OPERATOR, name, None, now).await)
     }
 
     /// Creates a user of an organization, which is given by its id or name.
     pub fn create_user(&self, org: impl Display, email: &str, permissions: &[&str]) -> User {
         let (org, permissions) = (org.to_string(), parse_permissions(permissions));
-        self.perform(async |to, now| management::create_user(to, OPERATOR, &org, email, permissions, now).await)
+        self.perform(async |to, now| management::create_user(to, OPERATOR, &org, email, permissions.into(), now).await)
     }
 
     /// Creates a key of a user, who is given by id or email address.
     pub fn create_key(&self, org: impl Display, user: impl Display, name: &str) -> Key {
         let (org, user) = (org.to_string(), user.to_string());
-        let request = NewKeyRequest { user: &user, name, policy: PolicyUpdate::default() };
+        let request = NewKeyRequest { user: &user, name, policy: PolicyUpdate::default(), plan: None };
         let source = SecretSource::Generated;
         Key::of(self.perform(async |to, now| management::create_key(to, OPERATOR, &org, request, source, now).await))
     }

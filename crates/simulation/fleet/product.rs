@@ -30,6 +30,7 @@ impl Product {
             // Each key and each organization has its own.
             quota: Quota { requests: 1000, per: Duration::from_secs(3600), burst: 1000, strict: false },
             concurrent: 100,
+            plans: state::LimitPlans::NONE,
             deadline: Duration::from_micros(DEADLINE),
             lease: Duration::from_secs(10),
             max_loss: Duration::from_secs(10),

@@ -1,17 +1,8 @@
-//! Default limits, and bounds of what people create, which can change while a gateway runs. The operator is not bound.
+//! Bounds of what people create, which can change while a gateway runs. The operator is not bound.
 
 use std::time::Duration;
 
 use domain::quota::Quota;
-
-/// Limits of keys and organizations without limits of their own.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Defaults {
-    /// Quota of a key.
-    pub quota: Quota,
-    /// Requests that an organization may have in flight.
-    pub concurrent: u32,
-}
 
 /// Bounds of the keys and sessions of people, and the time for which revoked keys are listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -187,7 +187,7 @@ mod tests {
     async fn records_come_in_the_order_of_their_creation_across_chunks() {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("state.db");
-        let settings = Settings { path, quota: Quota::DEFAULT, concurrent: 1 };
+        let settings = Settings { path, quota: Quota::DEFAULT, concurrent: 1, plans: crate::LimitPlans::NONE };
         let state = State::Embedded(Embedded::open(&settings).unwrap());
         let created = Micros(1);
         let mut expected = Vec::new();

@@ -46,12 +46,13 @@ pub mod identity;
 mod export;
 mod exporter;
 pub mod import;
+mod limit_plans;
 mod bounds;
 pub mod embedded;
 pub mod redis;
 pub mod migration;
 
-pub use bounds::{Bounds, Defaults};
+pub use bounds::Bounds;
 pub use change::Change;
 pub use cursor_secret::CursorSecret;
 pub use decide_request::{DecideRequest, RouteAccess};
@@ -66,6 +67,7 @@ pub use idempotency::{IdempotencyPlace, IdempotencyRecord, IdempotentRequest};
 pub use identity::{Discontinuity, StateId, StateIdentity};
 pub use key_actors::{ActorName, KeyActors, KeyEvent};
 pub use last_rotation::LastRotation;
+pub use limit_plans::{Defaults, GivenPlans, LimitLevel, LimitPlan, LimitPlans, LimitsInForce};
 pub use listing::{InvalidPosition, KeyList, KeyPosition, Position, SessionList, SessionPosition};
 pub use management_tokens::{MAX_TOKENS, TokenPosition, descendants};
 pub use org_policy::{InvalidPolicy, OrgPolicy, OrgPolicyPatch, TooLate, UnusedKeys};
@@ -223,14 +225,24 @@ impl State {
         either!(self, state => state.change(change).await)
     }
 
-    /// The quota of a key without one of its own.
+    /// The limits of keys and organizations without limits of their own.
+    pub fn defaults(&self) -> Defaults {
+        either!(self, state => state.defaults())
+    }
+
+    /// The quota of a key without one of its own and without a plan.
     pub fn quota(&self) -> Quota {
-        either!(self, state => state.quota())
+        self.defaults().quota
     }
 
     /// Requests that an organization without a limit of its own may have in flight.
     pub fn concurrent(&self) -> u32 {
-        either!(self, state => state.concurrent())
+        self.defaults().concurrent
+    }
+
+    /// Decisions about keys of plans that the configuration does not have, since the start of this process.
+    pub fn missing_plan_decisions(&self) -> u64 {
+        either!(self, state => state.missing_plan_decisions())
     }
 
     /// Replaces the limits of keys and organizations without limits of their own, for every decision that begins

@@ -6,6 +6,7 @@
 use domain::clock::Micros;
 use domain::identity::{Permission, UserId, Voucher};
 use domain::key::policy::{Field, PolicyPatch};
+use domain::plan_name::PlanName;
 use domain::quota::Quota;
 
 use super::{OrgPolicyPatch, PolicyScope, User};
@@ -17,6 +18,8 @@ pub struct OrgPatch {
     pub suspended: Option<bool>,
     /// Its own limit of requests in flight, at least 1; cleared for the configured limit.
     pub concurrent: Field<u32>,
+    /// Its plan; holds for its keys from the next request on.
+    pub plan: Field<PlanName>,
     /// Its policy for keys that are created from now on.
     pub policy: OrgPolicyPatch,
 }
@@ -34,6 +37,8 @@ pub struct UserPatch {
     pub by_operator: bool,
     /// Makes another person of the organization responsible for a service.
     pub responsible: Option<UserId>,
+    /// Its plan; holds for its keys from the next request on.
+    pub plan: Field<PlanName>,
 }
 
 /// Permissions that a user gets.
@@ -50,6 +55,8 @@ pub struct Permitted {
 pub struct KeyPatch {
     /// Its own quota, checked; cleared for the configured one. The tokens in the bucket stay, capped by the new burst.
     pub quota: Field<Quota>,
+    /// Its plan; the tokens in the bucket stay likewise.
+    pub plan: Field<PlanName>,
     /// Holds from the next decision on. What is open ends when the key is disabled then, and at its expiry.
     pub policy: Option<PolicyChange>,
 }
@@ -63,10 +70,17 @@ pub struct PolicyChange {
     pub allowed: PolicyScope,
 }
 
+impl KeyPatch {
+    /// Returns whether it changes the limits of the key.
+    pub(crate) fn changes_limits(&self) -> bool {
+        self.quota != Field::Keep || self.plan != Field::Keep
+    }
+}
+
 impl UserPatch {
     /// Changes a user, as the transaction of the change did.
     pub fn apply_to(self, user: &mut User) {
-        let Self { permitted, suspended, by_operator, responsible } = self;
+        let Self { permitted, suspended, by_operator, responsible, plan } = self;
         if let Some(Permitted { permissions, vouched_by }) = permitted {
             user.permissions = permissions;
             user.withdrawn = None;
@@ -84,5 +98,6 @@ impl UserPatch {
             }
         }
         user.responsible = responsible.or(user.responsible);
+        user.plan = plan.apply(user.plan.take());
     }
 }

@@ -7,6 +7,7 @@ use domain::clock::Micros;
 use domain::identity::{OrgId, Permission, UserId, Voucher};
 use domain::key::policy::KeyPolicy;
 use domain::key::{KeyId, OrgTag};
+use domain::plan_name::PlanName;
 use domain::quota::Quota;
 
 /// An organization.
@@ -24,6 +25,9 @@ pub struct Org {
     pub suspended: bool,
     /// Its own limit of requests in flight, in place of the configured one.
     pub concurrent: Option<u32>,
+    /// Plan of its keys, unless they or their users have one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<PlanName>,
     /// Its policy for keys that are created from now on.
     #[serde(default, skip_serializing_if = "OrgPolicy::is_empty")]
     pub policy: OrgPolicy,
@@ -32,7 +36,16 @@ pub struct Org {
 impl Org {
     /// A new organization, with the configured limit and without a policy.
     pub fn new(id: OrgId, tag: OrgTag, name: impl Into<String>, created: Micros) -> Self {
-        Self { id, tag, name: name.into(), created, suspended: false, concurrent: None, policy: OrgPolicy::default() }
+        Self {
+            id,
+            tag,
+            name: name.into(),
+            created,
+            suspended: false,
+            concurrent: None,
+            plan: None,
+            policy: OrgPolicy::default(),
+        }
     }
 }
 
@@ -65,6 +78,9 @@ pub struct User {
     /// The person who is responsible for a service; none of a person. A service never signs in.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub responsible: Option<UserId>,
+    /// Plan of its keys and sessions, unless a key has one; before that of the organization.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<PlanName>,
 }
 
 impl User {
@@ -82,6 +98,7 @@ impl User {
             suspended: None,
             suspended_by_operator: false,
             responsible: None,
+            plan: None,
         }
     }
 
@@ -126,6 +143,9 @@ pub struct Key {
     pub revoked: Option<Micros>,
     /// Its own quota, in place of the configured one.
     pub quota: Option<Quota>,
+    /// Its plan, before those of its user and its organization.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<PlanName>,
     /// Its policy; none of most keys. The one within is never empty.
     pub policy: Option<Box<KeyPolicy>>,
     /// Time of the last admitted use.
@@ -149,6 +169,7 @@ impl Key {
             previous_until: None,
             revoked: None,
             quota: None,
+            plan: None,
             policy: None,
             last_used: None,
             uses: 0,

@@ -138,7 +138,8 @@ audit: { low_water: 0%, path: audit }
             let mut ids = Vec::new();
             for number in 0..count {
                 let name = format!("key {number}");
-                let request = NewKeyRequest { user: "ada@example.com", name: &name, policy: PolicyUpdate::default() };
+                let request =
+                    NewKeyRequest { user: "ada@example.com", name: &name, policy: PolicyUpdate::default(), plan: None };
                 let source = SecretSource::Generated;
                 let created = management::create_key(&management, &operator, org, request, source, clock::now()).await;
                 ids.push(created.unwrap().key.id.to_string());

@@ -40,7 +40,8 @@ fn key_says_who_created_rotated_and_revoked_it() {
     assert!(!page.contains("unix:"), "the organization is not told who the operator is: {page}");
 
     // A key of the operator, for a user.
-    let request = NewKeyRequest { user: "bob@example.com", name: "server", policy: PolicyUpdate::default() };
+    let request =
+        NewKeyRequest { user: "bob@example.com", name: "server", policy: PolicyUpdate::default(), plan: None };
     let source = SecretSource::Generated;
     let new =
         setup.gateway.perform(async |to, now| management::create_key(to, OPERATOR, "acme", request, source, now).await);

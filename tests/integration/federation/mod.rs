@@ -72,8 +72,9 @@ impl World {
     /// Creates a service for which Ada is responsible.
     fn create_service(&self, name: &str, permissions: &[&str]) {
         let permissions = parse_permissions(permissions);
-        self.gateway
-            .perform(async |to, now| management::create_service(to, OPERATOR, ORG, name, ADA, permissions, now).await);
+        self.gateway.perform(async |to, now| {
+            management::create_service(to, OPERATOR, ORG, name, ADA, permissions.into(), now).await
+        });
     }
 
     fn rule(&self) -> NewFederationRule {

@@ -39,7 +39,7 @@ const ADA: &str = "ada@example.com";
 
 /// A key of Ada.
 fn laptop() -> NewKeyRequest<'static> {
-    NewKeyRequest { user: ADA, name: "laptop", policy: PolicyUpdate::default() }
+    NewKeyRequest { user: ADA, name: "laptop", policy: PolicyUpdate::default(), plan: None }
 }
 
 /// Management over a state and a journal in a directory of their own.
@@ -53,7 +53,12 @@ struct Fixture {
 impl Fixture {
     fn new() -> Self {
         Self::on(|directory| {
-            let settings = Settings { path: directory.join("state.db"), quota: Quota::DEFAULT, concurrent: 100 };
+            let settings = Settings {
+                path: directory.join("state.db"),
+                quota: Quota::DEFAULT,
+                concurrent: 100,
+                plans: state::LimitPlans::NONE,
+            };
             State::Embedded(Embedded::open(&settings).unwrap())
         })
     }
@@ -77,9 +82,11 @@ impl Fixture {
     /// The same fixture, with the organization and Ada.
     async fn with_org(self) -> Self {
         let management = &self.management;
-        management::create_org(management, OPERATOR, ORG, clock::now()).await.unwrap();
+        management::create_org(management, OPERATOR, ORG, None, clock::now()).await.unwrap();
         let permissions = vec!["queries:read".parse().unwrap()];
-        management::create_user(management, OPERATOR, ORG, "Ada@Example.com", permissions, clock::now()).await.unwrap();
+        management::create_user(management, OPERATOR, ORG, "Ada@Example.com", permissions.into(), clock::now())
+            .await
+            .unwrap();
         self
     }
 

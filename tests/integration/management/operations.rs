@@ -5,7 +5,9 @@ use std::time::Duration;
 use super::{ADA, Fixture, OPERATOR, ORG, laptop};
 use crate::support::updates::bound;
 use control::management;
-use control::management::{Actor, ClientInfo, KeyStatus, NewKeyRequest, PolicyUpdate, Rotation, SecretSource};
+use control::management::{
+    Actor, ClientInfo, KeyStatus, NewKeyRequest, PolicyUpdate, Rotation, SecretSource, UserGrants,
+};
 use domain::clock;
 use domain::key::KeyId;
 use domain::page::PageQuery;
@@ -65,7 +67,7 @@ async fn visitors_may_perform_no_operation() {
     let visitor = Actor::Visitor(ClientInfo::default());
     let (first, now) = (PageQuery::default(), clock::now());
     for code in [
-        management::create_org(management, &visitor, "other", now).await.unwrap_err().code(),
+        management::create_org(management, &visitor, "other", None, now).await.unwrap_err().code(),
         management::list_orgs(management, &visitor, &first, now).await.unwrap_err().code(),
         management::show_org(management, &visitor, ORG, now).await.unwrap_err().code(),
         management::list_users(management, &visitor, ORG, &first, now).await.unwrap_err().code(),
@@ -89,18 +91,23 @@ async fn wrong_operands_have_codes_of_their_own() {
     let management = &fixture.management;
     let (key, now) = ("zzzzzzzzz".parse::<KeyId>().unwrap(), clock::now());
     let create_key = async |user, name| {
-        let request = NewKeyRequest { user, name, policy: PolicyUpdate::default() };
+        let request = NewKeyRequest { user, name, policy: PolicyUpdate::default(), plan: None };
         management::create_key(management, OPERATOR, ORG, request, SecretSource::Generated, now).await.unwrap_err()
     };
     let too_long = Rotation::new(Some(Duration::MAX));
     for (error, code) in [
-        (management::create_org(management, OPERATOR, "a\nb", now).await.unwrap_err(), "invalid_name"),
-        (management::create_org(management, OPERATOR, "", now).await.unwrap_err(), "invalid_name"),
+        (management::create_org(management, OPERATOR, "a\nb", None, now).await.unwrap_err(), "invalid_name"),
+        (management::create_org(management, OPERATOR, "", None, now).await.unwrap_err(), "invalid_name"),
         (management::show_org(management, OPERATOR, "other", now).await.unwrap_err(), "no_such_org"),
         (management::update_org(management, OPERATOR, ORG, bound(Some(0)), now).await.unwrap_err(), "invalid_limits"),
-        (management::create_user(management, OPERATOR, ORG, "ada", vec![], now).await.unwrap_err(), "invalid_email"),
         (
-            management::create_user(management, OPERATOR, ORG, "ADA@example.com", vec![], now).await.unwrap_err(),
+            management::create_user(management, OPERATOR, ORG, "ada", UserGrants::default(), now).await.unwrap_err(),
+            "invalid_email",
+        ),
+        (
+            management::create_user(management, OPERATOR, ORG, "ADA@example.com", UserGrants::default(), now)
+                .await
+                .unwrap_err(),
             "taken",
         ),
         (create_key("eve@example.com", "x").await, "no_such_user"),

@@ -32,7 +32,7 @@ async fn changes_are_recorded_and_lookups_are_not() {
     management::list_keys(management, OPERATOR, ORG, &KeyQuery::default(), &PageQuery::default(), clock::now())
         .await
         .unwrap();
-    management::create_org(management, OPERATOR, ORG, clock::now()).await.unwrap_err();
+    management::create_org(management, OPERATOR, ORG, None, clock::now()).await.unwrap_err();
     management::revoke_key(management, OPERATOR, key.id, clock::now()).await.unwrap();
     let records = fixture.records().await;
     let seen: Vec<_> = records.iter().map(|record| (record.action.as_str(), record.outcome, record.status)).collect();
@@ -57,7 +57,7 @@ async fn changes_are_recorded_and_lookups_are_not() {
 async fn change_that_cannot_be_recorded_is_not_made() {
     let fixture = Fixture::new();
     fixture.journal.close().await;
-    let error = management::create_org(&fixture.management, OPERATOR, ORG, clock::now()).await.unwrap_err();
+    let error = management::create_org(&fixture.management, OPERATOR, ORG, None, clock::now()).await.unwrap_err();
     assert_eq!((error.code(), error.kind()), ("audit_unavailable", ErrorKind::Unavailable));
     assert_eq!(fixture.state.orgs().await.unwrap().len(), 0);
 }

@@ -2,7 +2,7 @@
 
 use crate::support::updates::{permission, responsibility};
 use control::management;
-use control::management::{ErrorKind, NewKeyRequest, SecretSource, User};
+use control::management::{ErrorKind, NewKeyRequest, SecretSource, User, UserGrants};
 use domain::clock;
 use domain::page::PageQuery;
 
@@ -15,11 +15,19 @@ const NIGHTLY: &str = "nightly report";
 async fn with_service(permission: &str) -> (Fixture, User) {
     let fixture = Fixture::with_ada().await;
     let management = &fixture.management;
-    management::create_user(management, OPERATOR, ORG, BOB, Vec::new(), clock::now()).await.unwrap();
+    management::create_user(management, OPERATOR, ORG, BOB, UserGrants::default(), clock::now()).await.unwrap();
     let permissions = vec![permission.parse().unwrap()];
     let name = " Nightly Report";
-    let service =
-        management::create_service(management, OPERATOR, ORG, name, "ADA@example.com", permissions, clock::now()).await;
+    let service = management::create_service(
+        management,
+        OPERATOR,
+        ORG,
+        name,
+        "ADA@example.com",
+        permissions.into(),
+        clock::now(),
+    )
+    .await;
     (fixture, service.unwrap())
 }
 
@@ -28,8 +36,16 @@ async fn service_needs_a_name_of_its_own_and_a_person() {
     let (fixture, service) = with_service("queries:read").await;
     let management = &fixture.management;
     let create = async |name: &str, responsible: &str| {
-        let created =
-            management::create_service(management, OPERATOR, ORG, name, responsible, Vec::new(), clock::now()).await;
+        let created = management::create_service(
+            management,
+            OPERATOR,
+            ORG,
+            name,
+            responsible,
+            UserGrants::default(),
+            clock::now(),
+        )
+        .await;
         created.unwrap_err().code()
     };
     assert_eq!(create("NIGHTLY report", ADA).await, "taken");
@@ -48,7 +64,8 @@ async fn service_needs_a_name_of_its_own_and_a_person() {
     assert_eq!(reassign(NIGHTLY, NIGHTLY).await, ("not_a_person", ErrorKind::Conflict));
     assert_eq!(reassign(NIGHTLY, "eve@example.com").await.0, "no_such_user");
     // No address is the name of a service, so that no provider can vouch for one.
-    let as_person = management::create_user(management, OPERATOR, ORG, NIGHTLY, Vec::new(), clock::now()).await;
+    let as_person =
+        management::create_user(management, OPERATOR, ORG, NIGHTLY, UserGrants::default(), clock::now()).await;
     assert_eq!(as_person.unwrap_err().code(), "invalid_email");
     let users = management::list_users(management, OPERATOR, ORG, &PageQuery::default(), clock::now()).await.unwrap();
     assert_eq!(users.items.len(), 3);
@@ -76,7 +93,9 @@ async fn service_does_not_count_as_an_admin_who_can_act() {
     )
     .await
     .unwrap();
-    let created = management::create_service(management, actor, ORG, "weekly", ADA, Vec::new(), now).await.unwrap_err();
+    let created = management::create_service(management, actor, ORG, "weekly", ADA, UserGrants::default(), now)
+        .await
+        .unwrap_err();
     let reassigned =
         management::update_user(management, actor, ORG, NIGHTLY, responsibility(BOB), now).await.unwrap_err();
     assert_eq!([created.code(), reassigned.code()], ["not_allowed"; 2]);

@@ -68,7 +68,9 @@ impl Directory {
     pub(super) fn open(&self) -> State {
         let path = self.0.path().join("state.db");
         let quota = Quota { requests: 60, per: Duration::from_secs(3600), burst: 40, strict: false };
-        State::Embedded(Embedded::open(&embedded::Settings { path, quota, concurrent: 9 }).unwrap())
+        State::Embedded(
+            Embedded::open(&embedded::Settings { path, quota, concurrent: 9, plans: state::LimitPlans::NONE }).unwrap(),
+        )
     }
 }
 

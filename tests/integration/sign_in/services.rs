@@ -17,7 +17,7 @@ const BOB: &str = "bob@example.com";
 fn add_service(gateway: &Gateway, responsible: &str) -> User {
     let permissions = parse_permissions(&["org:admin"]);
     gateway.perform(async |to, now| {
-        management::create_service(to, OPERATOR, "acme", "Nightly Report", responsible, permissions, now).await
+        management::create_service(to, OPERATOR, "acme", "Nightly Report", responsible, permissions.into(), now).await
     })
 }
 

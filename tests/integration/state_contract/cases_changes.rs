@@ -280,7 +280,7 @@ const SLOW: Quota = Quota { requests: 1, per: Duration::from_secs(360_000), burs
 pub(super) async fn default_limits_change_at_once_and_keep_tokens(state: &State) {
     let (fixture, key) = fixture_with_key(state).await;
     let held = [admit(state, &key, clock::now()).await, admit(state, &key, clock::now()).await];
-    state.set_defaults(Defaults { quota: SLOW, concurrent: 2 });
+    state.set_defaults(Defaults::new(SLOW, 2));
     assert_eq!((state.quota(), state.concurrent()), (SLOW, 2));
     assert_eq!(refuse(state, &key, clock::now()).await, Refusal::TooManyInFlight);
     drop(held);
@@ -289,7 +289,7 @@ pub(super) async fn default_limits_change_at_once_and_keep_tokens(state: &State)
     let later = admit(state, &fixture.key(state).await, clock::now()).await.rate_limit;
     assert_eq!((later.quota, later.remaining), (SLOW, 99), "a key made afterwards");
 
-    state.set_defaults(Defaults { quota: Quota { burst: 1, ..SLOW }, concurrent: CONCURRENT });
+    state.set_defaults(Defaults::new(Quota { burst: 1, ..SLOW }, CONCURRENT));
     let stands = rate_limit_status(state, &key, clock::now()).await;
     assert_eq!((stands.quota.burst, stands.remaining, stands.concurrent), (1, 1, CONCURRENT));
 }
@@ -297,7 +297,7 @@ pub(super) async fn default_limits_change_at_once_and_keep_tokens(state: &State)
 pub(super) async fn strict_quota_admits_its_requests_at_most_in_any_window(state: &State) {
     let default = Quota { requests: 10, per: Duration::from_secs(10), burst: 4, strict: true };
     let (fixture, key) = fixture_with_key(state).await;
-    state.set_defaults(Defaults { quota: default, concurrent: CONCURRENT });
+    state.set_defaults(Defaults::new(default, CONCURRENT));
     assert_eq!(rate_limit_status(state, &key, clock::now()).await.quota, default);
     let own = fixture.key(state).await;
     // All at once, as where no burst is chosen: the configuration leaves it a tenth.
@@ -333,16 +333,16 @@ pub(super) async fn time_before_other_default_limits_counts_by_those_before(stat
     let faster = fixture.key(state).await;
     let seconds = |count| clock::now().before(Duration::from_secs(count));
     super::fixture::drain(state, &slower, seconds(3)).await;
-    state.set_defaults(Defaults { quota: SLOW, concurrent: CONCURRENT });
+    state.set_defaults(Defaults::new(SLOW, CONCURRENT));
     let remaining = rate_limit_status(state, &slower, clock::now()).await.remaining;
     assert!((3..=5).contains(&remaining), "{remaining}: three tokens of the old rate");
     assert!(admit(state, &slower, clock::now()).await.rate_limit.remaining + 1 >= remaining);
 
-    state.set_defaults(Defaults { quota: QUOTA, concurrent: CONCURRENT });
+    state.set_defaults(Defaults::new(QUOTA, CONCURRENT));
     super::fixture::drain(state, &faster, seconds(60)).await;
     let fast = Quota { requests: 10, per: TOKEN, burst: 500, strict: false };
     let reload = clock::now();
-    state.set_defaults(Defaults { quota: fast, concurrent: CONCURRENT });
+    state.set_defaults(Defaults::new(fast, CONCURRENT));
     let remaining = rate_limit_status(state, &faster, clock::now()).await.remaining;
     let inflow = clock::now().since(reload) / 100_000 + 1;
     assert!(u64::from(remaining) <= 5 + inflow, "{remaining}: the old burst, and {inflow} since the reload");
@@ -354,7 +354,7 @@ pub(super) async fn default_limits_do_not_replace_own_limits(state: &State) {
     let limit = async |quota| state.change(Change::limit_key(key.id, quota)).await.unwrap();
     limit(Some(own)).await;
     state.change(Change::limit_org(org, Some(7))).await.unwrap();
-    state.set_defaults(Defaults { quota: SLOW, concurrent: 1 });
+    state.set_defaults(Defaults::new(SLOW, 1));
     let stands = admit(state, &key, clock::now()).await.rate_limit;
     assert_eq!((stands.quota, stands.remaining, stands.concurrent), (own, 2, 7));
     limit(None).await;

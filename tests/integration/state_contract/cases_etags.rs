@@ -130,7 +130,7 @@ pub(super) async fn change_with_a_stale_tag_changes_nothing(state: &State) {
     let before = everything().await;
     let now = clock::now();
     let policy = PolicyChange { patch: Box::new(PolicyPatch::default()), allowed: PolicyScope::Operator };
-    let patch = KeyPatch { quota: Field::Clear, policy: Some(policy) };
+    let patch = KeyPatch { quota: Field::Clear, policy: Some(policy), ..KeyPatch::default() };
     let digest = PlainKey::generate(key.id).unwrap().digest();
     let stale = vec![
         Change::suspend_org(org, true).if_match(tags.0),

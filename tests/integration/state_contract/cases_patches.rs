@@ -18,7 +18,8 @@ pub(super) async fn fields_of_an_organization_are_changed_together(state: &State
     let (fixture, key) = fixture_with_key(state).await;
     let before = fixture.record(state).await;
     let policy = OrgPolicy { unused_keys: Some(UnusedKeys::Never), ..OrgPolicy::default() };
-    let patch = OrgPatch { suspended: Some(true), concurrent: Field::Set(7), policy: policy.into() };
+    let patch =
+        OrgPatch { suspended: Some(true), concurrent: Field::Set(7), policy: policy.into(), ..OrgPatch::default() };
     state.change(Change::UpdateOrg { org: fixture.org, patch: patch.clone() }).await.unwrap();
     let after = fixture.record(state).await;
     assert_eq!((after.suspended, after.concurrent, after.policy), (true, Some(7), policy));
@@ -26,7 +27,12 @@ pub(super) async fn fields_of_an_organization_are_changed_together(state: &State
 
     state.change(Change::UpdateOrg { org: fixture.org, patch: OrgPatch::default() }).await.unwrap();
     assert_eq!(fixture.record(state).await, after, "an empty patch changes nothing");
-    let back = OrgPatch { suspended: Some(false), concurrent: Field::Clear, policy: OrgPolicy::default().into() };
+    let back = OrgPatch {
+        suspended: Some(false),
+        concurrent: Field::Clear,
+        policy: OrgPolicy::default().into(),
+        ..OrgPatch::default()
+    };
     state.change(Change::UpdateOrg { org: fixture.org, patch: back }).await.unwrap();
     assert_eq!(fixture.record(state).await, before);
     let missing = domain::identity::OrgId::generate();
@@ -43,7 +49,7 @@ pub(super) async fn fields_of_a_user_are_changed_together(state: &State) {
     let before = find().await;
     let permitted = Some(Permitted { permissions: vec![permission("a"), permission("b")], vouched_by: None });
     // A person has no responsible person: the rest of the patch is not made either.
-    let patch = UserPatch { permitted, suspended: Field::Set(now), by_operator: false, responsible: Some(other) };
+    let patch = UserPatch { permitted, suspended: Field::Set(now), responsible: Some(other), ..UserPatch::default() };
     let refused = state.change(Change::UpdateUser { org, user, patch: patch.clone() }).await.unwrap_err();
     assert!(matches!(refused, ChangeError::NotService(_)), "{refused}");
     assert_eq!(find().await, before);
@@ -64,7 +70,12 @@ pub(super) async fn quota_and_policy_of_a_key_are_changed_together(state: &State
     let quota = Quota { requests: 7, per: Duration::from_secs(60), burst: 9, strict: false };
     let change = async |allowed, patch: PolicyPatch| {
         let policy = Some(PolicyChange { patch: Box::new(patch), allowed });
-        state.change(Change::UpdateKey { key: key.id, patch: KeyPatch { quota: Field::Set(quota), policy } }).await
+        state
+            .change(Change::UpdateKey {
+                key: key.id,
+                patch: KeyPatch { quota: Field::Set(quota), policy, ..KeyPatch::default() },
+            })
+            .await
     };
     let now = clock::now();
     let disabled = Field::Set(Disabled { at: now, by: DisabledBy::Operator });
@@ -75,14 +86,14 @@ pub(super) async fn quota_and_policy_of_a_key_are_changed_together(state: &State
     assert_eq!(refuse(state, &key, now).await, Refusal::KeyDisabled);
 
     // An administrator may not enable it: the quota stays, too.
-    let clear = KeyPatch { quota: Field::Clear, policy: None };
+    let clear = KeyPatch { quota: Field::Clear, ..KeyPatch::default() };
     state.change(Change::UpdateKey { key: key.id, patch: clear }).await.unwrap();
     let enable = PolicyPatch { disabled: Field::Clear, ..PolicyPatch::default() };
     let refused = change(PolicyScope::Admin { at: clock::now() }, enable.clone()).await.unwrap_err();
     assert!(matches!(refused, ChangeError::DisabledByOperator(_)), "{refused}");
     assert_eq!(record(state, &key).await.quota, None);
     let policy = Some(PolicyChange { patch: Box::new(enable), allowed: PolicyScope::Operator });
-    let patch = KeyPatch { quota: Field::Keep, policy };
+    let patch = KeyPatch { policy, ..KeyPatch::default() };
     state.change(Change::UpdateKey { key: key.id, patch }).await.unwrap();
     assert_eq!(record(state, &key).await, before);
 }

@@ -26,7 +26,7 @@ pub(super) fn opened() -> (State, tempfile::TempDir) {
 }
 
 pub(super) fn settings(path: impl Into<PathBuf>) -> Settings {
-    Settings { path: path.into(), quota: QUOTA, concurrent: CONCURRENT }
+    Settings { path: path.into(), quota: QUOTA, concurrent: CONCURRENT, plans: state::LimitPlans::NONE }
 }
 
 /// Opens the state of a directory.

@@ -178,7 +178,12 @@ impl World {
     /// Opens the file, as the next process does.
     async fn reopen(&mut self) {
         let Data::File(path) = &self.data else { return };
-        let settings = embedded::Settings { path: path.clone(), quota: PLENTY, concurrent: CONCURRENT };
+        let settings = embedded::Settings {
+            path: path.clone(),
+            quota: PLENTY,
+            concurrent: CONCURRENT,
+            plans: state::LimitPlans::NONE,
+        };
         let mut opened = None;
         eventually("the lock is free", || {
             opened = Embedded::open(&settings).ok();
@@ -382,7 +387,14 @@ fn gateway_without_a_memory_takes_no_state_that_others_miss_for_a_new_one() {
 fn lost_embedded_state_takes_no_change_and_its_keys_are_not_unknown() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("state.db");
-    let open = || Embedded::open(&embedded::Settings { path: path.clone(), quota: QUOTA, concurrent: CONCURRENT });
+    let open = || {
+        Embedded::open(&embedded::Settings {
+            path: path.clone(),
+            quota: QUOTA,
+            concurrent: CONCURRENT,
+            plans: state::LimitPlans::NONE,
+        })
+    };
     block_on(async {
         let state = State::Embedded(open().unwrap());
         state.remember_in(directory.path()).await.unwrap();

@@ -14,6 +14,7 @@ mod fixture;
 mod cases_admission;
 mod cases_changes;
 mod cases_patches;
+mod cases_plans;
 mod cases_etags;
 mod cases_idempotency;
 mod cases_policy;
@@ -107,6 +108,15 @@ macro_rules! contract {
                 fields_of_an_organization_are_changed_together,
                 fields_of_a_user_are_changed_together,
                 quota_and_policy_of_a_key_are_changed_together,
+            ],
+            cases_plans: [
+                first_level_that_says_something_gives_the_limits,
+                plans_are_shown_as_they_were_given,
+                tokens_stay_with_another_plan_and_a_new_key_begins_with_all,
+                missing_plan_gives_the_limits_for_all_others_and_is_counted,
+                each_key_has_the_requests_in_flight_of_its_plan,
+                larger_plan_bounds_while_it_changes,
+                reload_changes_all_keys_of_a_plan_at_once,
             ],
             cases_etags: [
                 tag_changes_with_every_change_of_a_record,

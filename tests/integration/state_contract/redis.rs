@@ -25,6 +25,7 @@ pub(super) fn settings(servers: Servers) -> Settings {
         prefix: "keygate".into(),
         quota: QUOTA,
         concurrent: CONCURRENT,
+        plans: state::LimitPlans::NONE,
         deadline: Duration::from_secs(20),
         lease: Duration::from_secs(60),
         max_loss: Duration::from_secs(60),

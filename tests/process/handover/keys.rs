@@ -90,7 +90,8 @@ fn retire_revoked_keys(setup: &Setup) {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
         let path = setup.path().join("state.db");
-        let settings = embedded::Settings { path, quota: Quota::DEFAULT, concurrent: 100 };
+        let settings =
+            embedded::Settings { path, quota: Quota::DEFAULT, concurrent: 100, plans: state::LimitPlans::NONE };
         let state = State::Embedded(Embedded::open(&settings).unwrap());
         state.set_bounds(Bounds { keep_revoked: Duration::ZERO, ..Bounds::DEFAULT });
         let (id, tag, created) = (OrgId::generate(), OrgTag::generate().unwrap(), clock::now());

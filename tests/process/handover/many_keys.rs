@@ -15,7 +15,12 @@ use crate::support::{Client, SetOnDrop, Setup, eventually};
 
 /// Writes the state of an organization with so many keys, and returns the first of them.
 async fn write_state(setup: &Setup, count: usize) -> String {
-    let settings = embedded::Settings { path: setup.path().join("state.db"), quota: Quota::DEFAULT, concurrent: 100 };
+    let settings = embedded::Settings {
+        path: setup.path().join("state.db"),
+        quota: Quota::DEFAULT,
+        concurrent: 100,
+        plans: state::LimitPlans::NONE,
+    };
     let state = State::Embedded(Embedded::open(&settings).unwrap());
     let (org, created) = (OrgId::generate(), clock::now());
     let tag = OrgTag::generate().unwrap();

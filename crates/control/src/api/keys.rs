@@ -15,6 +15,7 @@ use crate::management::{
 };
 use domain::clock::Micros;
 use domain::key::KeyId;
+use domain::plan_name::PlanName;
 
 /// Body of a creation.
 #[derive(Deserialize)]
@@ -25,6 +26,8 @@ struct NewKeyBody {
     user: Option<String>,
     #[serde(default, deserialize_with = "json_input::object")]
     policy: PolicyUpdate,
+    /// The key's plan, which the operator alone gives.
+    plan: Option<PlanName>,
     /// Id of a key that was made offline. A creation has it with the digest: both or neither.
     id: Option<KeyId>,
     /// SHA-256 of the whole key, in hexadecimal.
@@ -44,6 +47,7 @@ struct KeyImportBody {
     name: String,
     /// The key's own limits; absent or `null`: the configured ones.
     limits: Option<LimitUpdate>,
+    plan: Option<PlanName>,
     #[serde(default, deserialize_with = "json_input::object")]
     policy: PolicyUpdate,
     /// The key is refused until it is enabled.
@@ -88,9 +92,9 @@ pub(super) async fn list_as_csv(call: &Call<'_>) -> Result<Answer, ManagementErr
 }
 
 pub(super) async fn create(call: &Call<'_>) -> Result<Answer, ManagementError> {
-    let NewKeyBody { name, user, policy, id, sha256 } = json_input::body(call.request)?;
+    let NewKeyBody { name, user, policy, plan, id, sha256 } = json_input::body(call.request)?;
     require_generated(call, id.is_some() || sha256.is_some())?;
-    let request = NewKeyRequest { user: &owner(call, user)?, name: &name, policy };
+    let request = NewKeyRequest { user: &owner(call, user)?, name: &name, policy, plan };
     let source = SecretSource::from_operands(id, sha256.as_deref())?;
     let new = management::create_key(call.management(), call.actor, &call.org()?, request, source, call.now()).await?;
     Ok(with_secret(&new).created(format!("keys/{}", new.key.id)))
@@ -98,11 +102,11 @@ pub(super) async fn create(call: &Call<'_>) -> Result<Answer, ManagementError> {
 
 /// Creates the key with a digest, or shows the one that there is.
 pub(super) async fn put(call: &Call<'_>) -> Result<Answer, ManagementError> {
-    let NewKeyBody { name, user, policy, id, sha256: given } = json_input::body(call.request)?;
+    let NewKeyBody { name, user, policy, plan, id, sha256: given } = json_input::body(call.request)?;
     if given.is_some() {
         return Err(ManagementError::InvalidBody("unknown field `sha256`: the path has it".into()));
     }
-    let request = NewKeyRequest { user: &owner(call, user)?, name: &name, policy };
+    let request = NewKeyRequest { user: &owner(call, user)?, name: &name, policy, plan };
     let (org, sha256) = (call.org()?, call.member()?);
     let put =
         management::put_key_by_digest(call.management(), call.actor, &org, &sha256, id, request, call.now()).await?;
@@ -114,9 +118,9 @@ pub(super) async fn put(call: &Call<'_>) -> Result<Answer, ManagementError> {
 }
 
 pub(super) async fn import(call: &Call<'_>) -> Result<Answer, ManagementError> {
-    let KeyImportBody { user, sha256, id, name, limits, policy, disabled } = json_input::body(call.request)?;
+    let KeyImportBody { user, sha256, id, name, limits, plan, policy, disabled } = json_input::body(call.request)?;
     let org = &*call.org()?;
-    let import = KeyImport { org, user: &user, sha256: &sha256, id, name: &name, limits, policy, disabled };
+    let import = KeyImport { org, user: &user, sha256: &sha256, id, name: &name, limits, plan, policy, disabled };
     let key = management::import_key(call.management(), call.actor, import, call.now()).await?;
     Ok(answer(&key).created(format!("keys/{}", key.id)))
 }

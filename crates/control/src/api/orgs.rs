@@ -7,12 +7,14 @@ use super::call::Call;
 use crate::json_input;
 use crate::management;
 use crate::management::{ManagementError, Org};
+use domain::plan_name::PlanName;
 
 /// Body of a creation.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct NewOrg {
     name: String,
+    plan: Option<PlanName>,
 }
 
 pub(super) async fn list(call: &Call<'_>) -> Result<Answer, ManagementError> {
@@ -20,8 +22,8 @@ pub(super) async fn list(call: &Call<'_>) -> Result<Answer, ManagementError> {
 }
 
 pub(super) async fn create(call: &Call<'_>) -> Result<Answer, ManagementError> {
-    let NewOrg { name } = json_input::body(call.request)?;
-    let org = management::create_org(call.management(), call.actor, &name, call.now()).await?;
+    let NewOrg { name, plan } = json_input::body(call.request)?;
+    let org = management::create_org(call.management(), call.actor, &name, plan, call.now()).await?;
     Ok(answer(&org).created(format!("orgs/{}", org.id)))
 }
 

@@ -6,8 +6,9 @@ use super::Answer;
 use super::call::Call;
 use crate::json_input;
 use crate::management;
-use crate::management::{ManagementError, User, UserKind};
+use crate::management::{ManagementError, User, UserGrants, UserKind};
 use domain::identity::Permission;
+use domain::plan_name::PlanName;
 
 /// Body of a creation.
 #[derive(Deserialize)]
@@ -21,6 +22,7 @@ struct NewUser {
     permissions: Vec<Permission>,
     /// Id or email address of the person who is responsible for a service.
     responsible: Option<String>,
+    plan: Option<PlanName>,
 }
 
 pub(super) async fn list(call: &Call<'_>) -> Result<Answer, ManagementError> {
@@ -30,13 +32,14 @@ pub(super) async fn list(call: &Call<'_>) -> Result<Answer, ManagementError> {
 }
 
 pub(super) async fn create(call: &Call<'_>) -> Result<Answer, ManagementError> {
-    let NewUser { email, kind, permissions, responsible } = json_input::body(call.request)?;
+    let NewUser { email, kind, permissions, responsible, plan } = json_input::body(call.request)?;
+    let grants = UserGrants { permissions, plan };
     let (management, actor, org, now) = (call.management(), call.actor, &call.org()?, call.now());
     let invalid = |what: &str| Err(ManagementError::InvalidBody(what.to_owned()));
     let user = match (kind, responsible) {
-        (UserKind::Person, None) => management::create_user(management, actor, org, &email, permissions, now).await?,
+        (UserKind::Person, None) => management::create_user(management, actor, org, &email, grants, now).await?,
         (UserKind::Service, Some(person)) => {
-            management::create_service(management, actor, org, &email, &person, permissions, now).await?
+            management::create_service(management, actor, org, &email, &person, grants, now).await?
         }
         (UserKind::Person, Some(_)) => return invalid("only a service has a responsible person"),
         (UserKind::Service, None) => return invalid("a service needs a responsible person"),

@@ -18,6 +18,7 @@ use domain::key::{InvalidDigest, KeyId, OrgTag};
 use domain::management_token::{TokenId, TokenScope};
 use domain::names::{InvalidEmail, InvalidName};
 use domain::page::{InvalidCursor, InvalidPageLimit};
+use domain::plan_name::PlanName;
 use domain::problem::sentence;
 use domain::quota::QuotaError;
 use journal::audit;
@@ -86,6 +87,9 @@ errors! {
     /// The quota is out of range.
     #[error(transparent)]
     InvalidQuota(#[from] QuotaError) => row(Invalid, "invalid_limits");
+    /// A record is to be given a plan that the configuration does not have.
+    #[error("there is no plan `{0}`; add it to `plans` of the configuration, or give one that is there")]
+    NoPlan(PlanName) => row(Invalid, "invalid_limits");
     /// The policy of an organization is not valid.
     #[error(transparent)]
     InvalidPolicy(#[from] InvalidPolicy) => row(Invalid, "invalid_policy");

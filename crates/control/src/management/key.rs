@@ -11,9 +11,10 @@ use domain::identity::{OrgId, UserId};
 use domain::key::policy::KeyPolicy;
 use domain::key::{KeyId, PlainKey};
 use domain::management_token::PlainToken;
+use domain::plan_name::PlanName;
 use domain::quota::{Quota, QuotaError};
 use domain::secret::Secret;
-use state::{ETag, KeyActors, KeyEvent};
+use state::{ETag, KeyActors, KeyEvent, LimitLevel, LimitsInForce};
 
 /// Key.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +35,9 @@ pub struct Key {
     pub status: KeyStatus,
     /// The effective limits.
     pub limits: KeyLimits,
+    /// The key's own plan, before those of its user and its organization; left out when there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<PlanName>,
     /// Its policy: the restrictions that its user does not have.
     #[serde(default, skip_serializing_if = "KeyPolicy::is_empty")]
     pub policy: KeyPolicy,
@@ -83,6 +87,24 @@ pub struct KeyLimits {
     pub strict: bool,
     /// `true`: the key's own quota; `false`: the configured one.
     pub own: bool,
+    /// The plan that gives the limits; left out when none does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<PlanInForce>,
+}
+
+/// The plan that gives a key its limits.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanInForce {
+    /// Its name.
+    pub name: PlanName,
+    /// The level that has it: `key`, `user`, `org`, or `plan`, which is `limits.plan`.
+    pub of: LimitLevel,
+    /// Requests that each key may have in flight.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub concurrent: Option<u32>,
+    /// `true`: the configuration does not have the plan, and `limits.key` holds.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub missing: bool,
 }
 
 /// New limits of a key. Values that are absent stay as they are in force, except `burst`, which follows new `requests`.
@@ -169,13 +191,13 @@ impl Key {
         }
     }
 
-    /// From the record, the user and organization that own it (none: removed or gone), and the effective quota; its
+    /// From the record, the user and organization that own it (none: removed or gone), and the limits in force; its
     /// marks are as of `now`. It names no actors: see [`Key::with_actors`].
     pub(super) fn new(
         key: &state::Key,
         user: Option<&state::User>,
         org: Option<&state::Org>,
-        quota: Quota,
+        limits: LimitsInForce<'_>,
         now: Micros,
     ) -> Self {
         Self {
@@ -187,7 +209,8 @@ impl Key {
             user_kind: user.map(UserKind::of).unwrap_or_default(),
             responsible: None,
             status: KeyStatus::new(key, user, org, now),
-            limits: KeyLimits::new(quota, key.quota.is_some()),
+            limits: limits.into(),
+            plan: key.plan.clone(),
             // The time of the last enabling is the sweep's.
             policy: KeyPolicy { enabled: None, ..key.policy.as_deref().cloned().unwrap_or_default() },
             imported: key.imported,
@@ -211,9 +234,12 @@ impl Key {
     }
 }
 
-impl KeyLimits {
-    fn new(quota: Quota, own: bool) -> Self {
-        Self { requests: quota.requests, per: quota.per, burst: quota.burst, strict: quota.strict, own }
+impl From<LimitsInForce<'_>> for KeyLimits {
+    fn from(limits: LimitsInForce<'_>) -> Self {
+        let LimitsInForce { quota: Quota { requests, per, burst, strict }, concurrent, level, plan, is_missing } =
+            limits;
+        let plan = plan.map(|name| PlanInForce { name: name.clone(), of: level, concurrent, missing: is_missing });
+        Self { requests, per, burst, strict, own: level == LimitLevel::Own, plan }
     }
 }
 

@@ -8,12 +8,14 @@
 use super::actor::AuditActor;
 use super::audited_change::{Target, apply_change, apply_change_at};
 use super::authorization::{Access, authorize, require_digests_allowed};
-use super::operands::check_digest;
+use super::operands::{check_digest, check_plan};
 use super::owned_key::{OwnedKey, find_owner, member, new_key, new_record};
 use super::{Actor, ApiKey, Management, ManagementError, NewKey, PolicyUpdate};
 use domain::clock::Micros;
 use domain::key::policy::KeyPolicy;
 use domain::key::{KeyDigest, KeyId, OrgTag, PlainKey};
+use domain::management_token::TokenScope;
+use domain::plan_name::PlanName;
 use state::{self, Change};
 
 /// Ids to try before giving up. There are 62^6 under a tag, so the second try is one in thousands of millions already.
@@ -28,6 +30,18 @@ pub struct NewKeyRequest<'a> {
     pub name: &'a str,
     /// Its policy.
     pub policy: PolicyUpdate,
+    /// Its plan, which the operator alone gives.
+    pub plan: Option<PlanName>,
+}
+
+impl NewKeyRequest<'_> {
+    /// The access that the creation in an organization needs.
+    pub(super) fn access<'a>(&'a self, org: &'a str) -> Access<'a> {
+        match self.plan {
+            None => Access::NewKey { org, user: self.user },
+            Some(_) => Access::OrgOperator(org, TokenScope::KeysCreate),
+        }
+    }
 }
 
 /// Origin of the secret of a new key.
@@ -64,6 +78,7 @@ pub(super) struct KeyDraft {
     pub(super) user: state::User,
     name: String,
     policy: Option<Box<KeyPolicy>>,
+    plan: Option<PlanName>,
 }
 
 impl GivenSecret {
@@ -99,7 +114,8 @@ impl SecretSource {
 ///
 /// # Errors
 /// [`ManagementError::InvalidName`], [`ManagementError::NoOrg`], [`ManagementError::NoUser`],
-/// [`ManagementError::InvalidKeyPolicy`], [`ManagementError::BeyondOwner`], [`ManagementError::TooLate`]; with a
+/// [`ManagementError::InvalidKeyPolicy`], [`ManagementError::BeyondOwner`], [`ManagementError::TooLate`],
+/// [`ManagementError::NoPlan`]; with a
 /// given secret [`ManagementError::KeyIdOfAnotherOrg`], [`ManagementError::KeyIdTaken`],
 /// [`ManagementError::DigestTaken`]; for signed-in users [`ManagementError::TooManyKeys`] and
 /// [`ManagementError::KeyCreationLimited`], and with a given secret [`ManagementError::NotAllowed`].
@@ -111,7 +127,7 @@ pub async fn create_key(
     source: SecretSource,
     now: Micros,
 ) -> Result<NewKey, ManagementError> {
-    let by = authorize(management, actor, Access::NewKey { org, user: request.user }, now).await?;
+    let by = authorize(management, actor, request.access(org), now).await?;
     if let SecretSource::Given(_) = source {
         require_digests_allowed(actor)?;
     }
@@ -170,7 +186,8 @@ pub(super) async fn draft_key(
 ) -> Result<KeyDraft, ManagementError> {
     let (org, user, name) = find_owner(management, actor, org, request.user, request.name).await?;
     let policy = request.policy.into_policy(&user.permissions, &org.policy, now)?;
-    Ok(KeyDraft { org, user, name, policy })
+    check_plan(management, request.plan.as_ref())?;
+    Ok(KeyDraft { org, user, name, policy, plan: request.plan })
 }
 
 /// The id of a new key: the given one, which has to belong to the organization, or a new one.
@@ -223,7 +240,8 @@ impl NewDigest<'_> {
 impl KeyDraft {
     /// The record of the key under this id.
     pub(super) fn record(&self, id: KeyId, now: Micros) -> state::Key {
-        state::Key { policy: self.policy.clone(), ..new_record(id, member(&self.user), self.name.clone(), now) }
+        let (policy, plan) = (self.policy.clone(), self.plan.clone());
+        state::Key { policy, plan, ..new_record(id, member(&self.user), self.name.clone(), now) }
     }
 }
 

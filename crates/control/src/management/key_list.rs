@@ -9,7 +9,6 @@ use super::cursor::cursor_sealer;
 use super::key_actor::key_actors;
 use super::key_query::NamedKey;
 use super::operands::find_org;
-use super::owned_key::quota;
 use super::{Actor, Key, KeyQuery, Management, ManagementError, operands};
 use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
@@ -191,7 +190,11 @@ async fn show_keys(
     let ids: HashSet<UserId> = keys.iter().map(|key| key.user).collect();
     let users = try_join_all(ids.into_iter().map(|id| management.state.member(org.id, id))).await?;
     let users: HashMap<UserId, state::User> = users.into_iter().flatten().map(|(_, user)| (user.id, user)).collect();
-    let show = |key: &state::Key| Key::new(key, users.get(&key.user), Some(org), quota(management, key), now);
+    let defaults = management.state.defaults();
+    let show = |key: &state::Key| {
+        let user = users.get(&key.user);
+        Key::new(key, user, Some(org), defaults.limits_of_key(key, user, Some(org)), now)
+    };
     Ok(keys.iter().map(|key| (KeyPosition::from(key), show(key))).collect())
 }
 
@@ -211,18 +214,21 @@ async fn with_actors(
 mod tests {
     use super::super::uses::tests::{OPERATOR, management};
     use super::*;
-    use crate::management::{self, NewKeyRequest, PolicyUpdate, SecretSource};
+    use crate::management::{self, NewKeyRequest, PolicyUpdate, SecretSource, UserGrants};
 
     #[tokio::test]
     async fn list_of_more_pages_is_refused_and_not_cut() {
         let directory = tempfile::tempdir().unwrap();
         let management = management(directory.path());
         let now = Micros(1_700_000_000_000_000);
-        management::create_org(&management, OPERATOR, "acme", now).await.unwrap();
-        management::create_user(&management, OPERATOR, "acme", "ada@example.com", Vec::new(), now).await.unwrap();
+        management::create_org(&management, OPERATOR, "acme", None, now).await.unwrap();
+        management::create_user(&management, OPERATOR, "acme", "ada@example.com", UserGrants::default(), now)
+            .await
+            .unwrap();
         for number in 0..=PageLimit::MAX.get() {
             let name = format!("key {number}");
-            let request = NewKeyRequest { user: "ada@example.com", name: &name, policy: PolicyUpdate::default() };
+            let request =
+                NewKeyRequest { user: "ada@example.com", name: &name, policy: PolicyUpdate::default(), plan: None };
             management::create_key(&management, OPERATOR, "acme", request, SecretSource::Generated, now).await.unwrap();
         }
         let read = async |max| read_pages(&management, OPERATOR, "acme", &KeyQuery::default(), max, now).await;

@@ -3,12 +3,13 @@
 use super::audited_change::{Target, apply_change};
 use super::authorization::{Access, authorize};
 use super::key_creation::{NewDigest, create_by_digest, id_of_new_key};
-use super::operands::check_digest;
+use super::operands::{check_digest, check_plan};
 use super::owned_key::{OwnedKey, find_key, find_owner, member, new_record, show_owned};
 use super::{Actor, Key, KeyActor, LimitUpdate, Management, ManagementError, PolicyUpdate};
 use domain::clock::Micros;
 use domain::key::{KeyDigest, KeyId};
 use domain::management_token::TokenScope;
+use domain::plan_name::PlanName;
 use state::{self, Change, KeyEvent, Membership};
 
 /// Name of every session quota key.
@@ -29,6 +30,8 @@ pub struct KeyImport<'a> {
     pub name: &'a str,
     /// Its own limits; none: the configured ones.
     pub limits: Option<LimitUpdate>,
+    /// Its plan.
+    pub plan: Option<PlanName>,
     /// Its policy.
     pub policy: PolicyUpdate,
     /// It is refused until it is enabled.
@@ -38,7 +41,7 @@ pub struct KeyImport<'a> {
 /// Imports a key of an older system, with its limits and its policy, as one change. For the operator.
 ///
 /// # Errors
-/// As [`check_digest`]; [`ManagementError::InvalidQuota`], [`ManagementError::AlreadyImported`],
+/// As [`check_digest`]; [`ManagementError::InvalidQuota`], [`ManagementError::NoPlan`], [`ManagementError::AlreadyImported`],
 /// [`ManagementError::KeyIdOfAnotherOrg`], [`ManagementError::KeyIdTaken`]; others as for
 /// [`create_key`](super::create_key).
 pub async fn import_key(
@@ -47,15 +50,16 @@ pub async fn import_key(
     import: KeyImport<'_>,
     now: Micros,
 ) -> Result<Key, ManagementError> {
-    let KeyImport { org, user, sha256, id, name, limits, policy, disabled } = import;
+    let KeyImport { org, user, sha256, id, name, limits, plan, policy, disabled } = import;
     let by = authorize(management, actor, Access::OrgOperator(org, TokenScope::KeysCreate), now).await?;
     let digest = check_digest(sha256)?;
     let quota = limits.map(|limits| limits.quota_from(management.state.quota())).transpose()?;
+    check_plan(management, plan.as_ref())?;
     let (org, user, name) = find_owner(management, actor, org, user, name).await?;
     let policy = policy.into_imported(&user.permissions, &org.policy, disabled, now)?;
     let path = if quota.is_some() { "key.import/limits" } else { "key.import" };
     let new = new_record(id_of_new_key(id, &org)?, member(&user), name, now);
-    let key = state::Key { imported: id.is_none(), quota, policy, ..new };
+    let key = state::Key { imported: id.is_none(), quota, plan, policy, ..new };
     let import = NewDigest { action: "key.import", path, is_id_given: id.is_some(), digest };
     match create_by_digest(management, import, key, by).await {
         (_, Err(ManagementError::Taken("digest"))) => Err(already_imported(management, &digest).await),

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde::Serialize;
 use tokio::time::sleep;
 
-use super::authorization::{Access, authorize, require_digests_allowed};
+use super::authorization::{authorize, require_digests_allowed};
 use super::key_creation::{NewDigest, create_by_digest, draft_key, id_of_new_key};
 use super::operands::{check_digest, find_org};
 use super::owned_key::{OwnedKey, find_key, new_key, show_owned};
@@ -70,7 +70,7 @@ pub async fn put_key_by_digest(
     request: NewKeyRequest<'_>,
     now: Micros,
 ) -> Result<PutKey, ManagementError> {
-    let by = authorize(management, actor, Access::NewKey { org, user: request.user }, now).await?;
+    let by = authorize(management, actor, request.access(org), now).await?;
     require_digests_allowed(actor)?;
     let digest = check_digest(sha256)?;
     let record = find_org(management, org).await?;

@@ -91,7 +91,7 @@ pub use federation_rules::{
     FEDERATED_KEY_LIFETIME, FederationRule, NewFederationRule, create_federation_rule, list_federation_rules,
     remove_federation_rule, show_federation_rule,
 };
-pub use key::{ApiKey, GoodPractice, Key, KeyLimits, LimitPatch, LimitUpdate, NewKey};
+pub use key::{ApiKey, GoodPractice, Key, KeyLimits, LimitPatch, LimitUpdate, NewKey, PlanInForce};
 pub use key_actor::{ChangeUser, KeyActor};
 pub use key_creation::{GivenSecret, NewKeyRequest, SecretSource, create_key};
 pub use key_list::{find_keys_by_digest, list_all_keys, list_keys};
@@ -127,7 +127,7 @@ pub(crate) use usage::has_fleet;
 pub use usage::{UsageRequest, UsageScope, show_usage};
 pub use usage_summary::{UsageItem, UsageSummary};
 pub use user::{Responsible, User, UserKind, UserStatus};
-pub use users::{create_user, list_users, remove_user, resume_user, show_user, suspend_user};
+pub use users::{UserGrants, create_user, list_users, remove_user, resume_user, show_user, suspend_user};
 pub use uses::{Activity, ActivityReport, UseFilter, UsePage, key_activity, list_uses, set_fleet};
 pub use withdrawal::withdraw_unclaimed;
 

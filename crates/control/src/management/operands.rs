@@ -4,6 +4,7 @@ use super::{Actor, Management, ManagementError};
 use domain::identity::{OrgId, Permission, UserId};
 use domain::key::KeyDigest;
 use domain::names;
+use domain::plan_name::PlanName;
 
 /// Keys of one operation at most: more than a page of them.
 const MAX_KEYS: usize = 200;
@@ -44,6 +45,17 @@ pub(super) async fn find_user(
 /// [`ManagementError::OrgSuspended`].
 pub(super) fn check_creation(actor: &Actor, org: &state::Org) -> Result<(), ManagementError> {
     if org.suspended && actor.org() == Some(org.id) { Err(ManagementError::OrgSuspended) } else { Ok(()) }
+}
+
+/// Checks that the configuration has a plan which a record is to be given.
+///
+/// # Errors
+/// [`ManagementError::NoPlan`].
+pub(super) fn check_plan(management: &Management, plan: Option<&PlanName>) -> Result<(), ManagementError> {
+    match plan {
+        Some(plan) if !management.state.defaults().plans.contains(plan) => Err(ManagementError::NoPlan(plan.clone())),
+        _ => Ok(()),
+    }
 }
 
 /// Sorts permissions and removes duplicates.

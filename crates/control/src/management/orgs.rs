@@ -7,13 +7,14 @@ use super::authorization::{Access, authorize};
 use super::cursor::cursor_sealer;
 use super::operands::find_org;
 use super::sessions::accessible_orgs;
-use super::{Actor, Management, ManagementError, SignedInUser};
+use super::{Actor, Management, ManagementError, SignedInUser, operands};
 use domain::clock::{self, Micros};
 use domain::identity::OrgId;
 use domain::key::OrgTag;
 use domain::management_token::TokenScope;
 use domain::names;
 use domain::page::{Page, PageQuery};
+use domain::plan_name::PlanName;
 use state::{self, Change, ETag, OrgPolicy};
 
 /// Requests in flight that an organization may be given.
@@ -33,6 +34,9 @@ pub struct Org {
     pub concurrent: Option<u32>,
     /// The limit of requests in flight that is in force, the organization's own or the configured one.
     pub concurrent_in_force: u32,
+    /// The plan of its keys, unless they or their users have one; left out when there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<PlanName>,
     /// The policy for keys that are created from now on; left out when it bounds nothing.
     #[serde(default, skip_serializing_if = "OrgPolicy::is_empty")]
     pub policy: OrgPolicy,
@@ -43,25 +47,27 @@ pub struct Org {
     pub etag: Option<ETag>,
 }
 
-/// Creates an organization with this name. For the operator.
+/// Creates an organization with this name, and perhaps a plan. For the operator.
 ///
 /// # Errors
-/// [`ManagementError::InvalidName`]; [`ManagementError::Taken`] when an organization has this name, or one that
+/// [`ManagementError::InvalidName`], [`ManagementError::NoPlan`]; [`ManagementError::Taken`] when an organization has this name, or one that
 /// looks the same.
 pub async fn create_org(
     management: &Management,
     actor: &Actor,
     name: &str,
+    plan: Option<PlanName>,
     now: Micros,
 ) -> Result<Org, ManagementError> {
     let by = authorize(management, actor, Access::AllOrgs(TokenScope::OrgsWrite), now).await?;
     let name = names::validate_org_name(name)?;
+    operands::check_plan(management, plan.as_ref())?;
     let mut attempts = 0;
     loop {
         attempts += 1;
         let id = OrgId::generate();
         let tag = OrgTag::generate()?;
-        let org = state::Org::new(id, tag, name.clone(), now);
+        let org = state::Org { plan: plan.clone(), ..state::Org::new(id, tag, name.clone(), now) };
         match apply_change(management, "org.create", target(id), Change::CreateOrg(org.clone()), by).await {
             // Tags are short, so two organizations may draw the same one: draw again.
             Err(ManagementError::Taken("tag")) if attempts < MAX_TAG_ATTEMPTS => {}
@@ -123,9 +129,9 @@ impl Org {
     /// From the record and the configured limit of requests in flight.
     pub(super) fn new(org: state::Org, configured: u32) -> Self {
         let etag = Some(org.etag());
-        let state::Org { id, tag, name, created, suspended, concurrent, policy } = org;
+        let state::Org { id, tag, name, created, suspended, concurrent, plan, policy } = org;
         let concurrent_in_force = concurrent.unwrap_or(configured);
-        Self { id, name, tag, suspended, concurrent, concurrent_in_force, policy, created, etag }
+        Self { id, name, tag, suspended, concurrent, concurrent_in_force, plan, policy, created, etag }
     }
 }
 

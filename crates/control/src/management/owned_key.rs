@@ -7,7 +7,6 @@ use super::{Actor, ApiKey, Key, KeyActor, Management, ManagementError, NewKey};
 use domain::clock::Micros;
 use domain::key::KeyId;
 use domain::names;
-use domain::quota::Quota;
 use state::{self, KeyActors, KeyEvent, Membership};
 
 /// Key record with its user, organization and actors, as they were when they were read.
@@ -86,12 +85,9 @@ pub(super) fn new_key(
 
 /// A key as results show it at `now`.
 pub(super) fn show_owned(management: &Management, owned: &OwnedKey, now: Micros) -> Key {
-    Key::new(&owned.key, owned.user.as_ref(), owned.org.as_ref(), quota(management, &owned.key), now)
+    let (user, org) = (owned.user.as_ref(), owned.org.as_ref());
+    let defaults = management.state.defaults();
+    Key::new(&owned.key, user, org, defaults.limits_of_key(&owned.key, user, org), now)
         .with_actors(&owned.actors)
         .with_responsible(owned.responsible.clone())
-}
-
-/// The effective quota for a key.
-pub(super) fn quota(management: &Management, key: &state::Key) -> Quota {
-    management.state.quota().in_force(key.quota)
 }

@@ -10,7 +10,7 @@ use super::audited_change::{Target, apply_change};
 use super::authorization::{Access, authorize};
 use super::operands::{find_org, find_person, find_user};
 use super::orgs::org_from_record;
-use super::owned_key::{find_key, quota, show_owned};
+use super::owned_key::{find_key, show_owned};
 use super::session_end::end_memberships;
 use super::user::{Responsible, find_responsible};
 use super::{
@@ -22,6 +22,7 @@ use domain::identity::Permission;
 use domain::key::KeyId;
 use domain::key::policy::Field;
 use domain::management_token::TokenScope;
+use domain::plan_name::PlanName;
 use state::{Change, KeyPatch, OrgPatch, OrgPolicy, OrgPolicyPatch, Permitted, PolicyChange, UserPatch};
 
 /// Patch of an organization.
@@ -34,6 +35,9 @@ pub struct OrgUpdate {
     /// Requests in flight at most, 1 to 1,000,000; `null` for the configured limit.
     #[serde(default, deserialize_with = "given::deserialize")]
     pub concurrent: Option<Option<u32>>,
+    /// Plan of its keys; `null` for none.
+    #[serde(default, deserialize_with = "given::deserialize")]
+    pub plan: Option<Option<PlanName>>,
     /// Policy of keys that are created from now on; `null` for none.
     #[serde(default, deserialize_with = "given::deserialize")]
     pub policy: Option<Option<OrgPolicyUpdate>>,
@@ -58,6 +62,9 @@ pub struct UserUpdate {
     /// Id or email address of the person who is responsible for a service.
     #[serde(default, deserialize_with = "given::value")]
     pub responsible: Option<String>,
+    /// Plan of its keys and sessions; `null` for none.
+    #[serde(default, deserialize_with = "given::deserialize")]
+    pub plan: Option<Option<PlanName>>,
 }
 
 /// Patch of a key.
@@ -70,6 +77,9 @@ pub struct KeyUpdate {
     /// Its own limits; `null` for the configured ones.
     #[serde(default, deserialize_with = "given::deserialize")]
     pub limits: Option<Option<LimitPatch>>,
+    /// Its plan; `null` for none.
+    #[serde(default, deserialize_with = "given::deserialize")]
+    pub plan: Option<Option<PlanName>>,
 }
 
 impl UserUpdate {
@@ -89,7 +99,8 @@ impl UserUpdate {
 /// Patches an organization. For the operator.
 ///
 /// # Errors
-/// [`ManagementError::NoOrg`], [`ManagementError::InvalidConcurrent`], [`ManagementError::InvalidPolicy`].
+/// [`ManagementError::NoOrg`], [`ManagementError::InvalidConcurrent`], [`ManagementError::InvalidPolicy`],
+/// [`ManagementError::NoPlan`].
 pub async fn update_org(
     management: &Management,
     actor: &Actor,
@@ -99,24 +110,29 @@ pub async fn update_org(
 ) -> Result<Org, ManagementError> {
     let by = authorize(management, actor, Access::OrgOperator(org, TokenScope::OrgsWrite), now).await?;
     check_concurrent(update.concurrent.flatten())?;
+    operands::check_plan(management, update.plan.iter().flatten().next())?;
     let mut org = find_org(management, org).await?;
     let policy = update.policy.map(|update| {
         let whole = || OrgPolicyPatch::from(OrgPolicy::default());
         update.map_or_else(whole, OrgPolicyUpdate::into_patch)
     });
-    let action = match (update.suspended, update.concurrent, policy) {
-        (Some(true), None, None) => "org.suspend",
-        (Some(false), None, None) => "org.resume",
-        (None, Some(_), None) => "org.limits",
-        (None, None, Some(_)) => "org.policy",
+    let action = match (update.suspended, update.concurrent, policy, &update.plan) {
+        (Some(true), None, None, None) => "org.suspend",
+        (Some(false), None, None, None) => "org.resume",
+        (None, Some(_), None, None) => "org.limits",
+        (None, None, Some(_), None) => "org.policy",
+        (None, None, None, Some(_)) => "org.plan",
         _ => "org.update",
     };
     let policy = policy.unwrap_or_default();
-    let patch = OrgPatch { suspended: update.suspended, concurrent: field(update.concurrent), policy };
+    let plan = field(update.plan);
+    let patch =
+        OrgPatch { suspended: update.suspended, concurrent: field(update.concurrent), plan: plan.clone(), policy };
     let change = Change::UpdateOrg { org: org.id, patch };
     apply_change(management, action, orgs::target(org.id), change, by).await?;
     org.suspended = update.suspended.unwrap_or(org.suspended);
     org.concurrent = update.concurrent.unwrap_or(org.concurrent);
+    org.plan = plan.apply(org.plan);
     // Other fields may have been changed meanwhile: then the answer has what this call knows.
     org.policy = policy.apply_to(org.policy).unwrap_or(org.policy);
     Ok(org_from_record(management, org))
@@ -127,7 +143,7 @@ pub async fn update_org(
 ///
 /// # Errors
 /// [`ManagementError::NoOrg`], [`ManagementError::NoUser`], [`ManagementError::NotService`],
-/// [`ManagementError::NotPerson`], [`ManagementError::LastAdmin`]; [`ManagementError::Stale`] when permissions are
+/// [`ManagementError::NotPerson`], [`ManagementError::LastAdmin`], [`ManagementError::NoPlan`]; [`ManagementError::Stale`] when permissions are
 /// added or taken away, and the user was changed meanwhile.
 pub async fn update_user(
     management: &Management,
@@ -138,24 +154,25 @@ pub async fn update_user(
     now: Micros,
 ) -> Result<User, ManagementError> {
     let is_permitted = update.changes_permissions();
-    let access = if is_permitted || update.responsible.is_some() {
+    let access = if is_permitted || update.responsible.is_some() || update.plan.is_some() {
         Access::OrgOperator(org, TokenScope::UsersWrite)
     } else {
         Access::OrgAdmin(org, TokenScope::UsersWrite)
     };
     let by = authorize(management, actor, access, now).await?;
+    operands::check_plan(management, update.plan.iter().flatten().next())?;
     let mut user = find_user(management, find_org(management, org).await?.id, user).await?;
     // The permissions that are left follow from those that were read.
     let read = (is_permitted && update.permissions.is_none()).then(|| user.etag());
     let permitted =
         is_permitted.then(|| Permitted { permissions: update.apply_to(&user.permissions), vouched_by: None });
-    let UserUpdate { suspended, responsible, .. } = update;
+    let UserUpdate { suspended, responsible, plan, .. } = update;
     let person = match responsible {
         Some(_) if !user.is_service() => return Err(ManagementError::NotService(user.email)),
         Some(person) => Some(find_person(management, user.org, &person).await?),
         None => None,
     };
-    let action = user_action(is_permitted, suspended, person.is_some());
+    let action = user_action(is_permitted, suspended, person.is_some(), plan.is_some());
     let is_taken_back = is_permitted && user.withdrawn.is_some();
     let is_resumed = suspended == Some(false) && user.suspended.is_some();
     if is_taken_back || is_resumed {
@@ -168,6 +185,7 @@ pub async fn update_user(
         suspended: field(suspended.map(|suspended| suspended.then_some(now))),
         by_operator: actor.is_operator(),
         responsible: person.as_ref().map(|person| person.id),
+        plan: field(plan),
     };
     // The user first: from then on no session acts there, also one that begins meanwhile.
     let change = Change::UpdateUser { org: user.org, user: user.id, patch: patch.clone() };
@@ -187,12 +205,12 @@ pub async fn update_user(
     Ok(User::new(user, responsible))
 }
 
-/// Patches a key: its policy, as owners may narrow it, and its limits, as the operator may.
+/// Patches a key: its policy, as owners may narrow it, and its limits and its plan, as the operator may.
 ///
 /// # Errors
 /// [`ManagementError::NoKey`], [`ManagementError::Revoked`], [`ManagementError::InvalidKeyPolicy`],
 /// [`ManagementError::BeyondOwner`], [`ManagementError::Widened`], [`ManagementError::TooLate`],
-/// [`ManagementError::InvalidQuota`].
+/// [`ManagementError::InvalidQuota`], [`ManagementError::NoPlan`].
 pub async fn update_key(
     management: &Management,
     actor: &Actor,
@@ -200,44 +218,49 @@ pub async fn update_key(
     update: KeyUpdate,
     now: Micros,
 ) -> Result<Key, ManagementError> {
-    let KeyUpdate { policy, limits } = update;
-    let access = if limits.is_some() {
+    let KeyUpdate { policy, limits, plan } = update;
+    let is_of_operator = limits.is_some() || plan.is_some();
+    let access = if is_of_operator {
         Access::KeyOperator(id, TokenScope::KeysSet)
     } else {
         Access::Key(id, TokenScope::KeysSet)
     };
     let by = authorize(management, actor, access, now).await?;
+    operands::check_plan(management, plan.iter().flatten().next())?;
     let owned = find_key(management, actor, id).await?;
-    let action = match (policy.is_empty(), limits) {
-        (_, None) => "key.set",
-        (true, Some(_)) => "key.limits",
-        (false, Some(_)) => "key.update",
+    let action = match (policy.is_empty(), limits, &plan) {
+        (_, None, None) => "key.set",
+        (true, Some(_), None) => "key.limits",
+        (true, None, Some(_)) => "key.plan",
+        _ => "key.update",
     };
-    let policy = if policy.is_empty() && limits.is_some() {
+    let policy = if policy.is_empty() && is_of_operator {
         None
     } else {
         let patch = policy.into_patch_of(&owned)?;
         Some(PolicyChange { patch: Box::new(patch), allowed: actor.policy_scope(now) })
     };
-    let in_force = quota(management, &owned.key);
+    let defaults = management.state.defaults();
+    let in_force = defaults.limits_of_key(&owned.key, owned.user.as_ref(), owned.org.as_ref()).quota;
     let quota = match limits {
         None => Field::Keep,
         Some(None) => Field::Clear,
-        Some(Some(limits)) => Field::Set(limits.apply_to(in_force, management.state.quota()).validate()?),
+        Some(Some(limits)) => Field::Set(limits.apply_to(in_force, defaults.quota).validate()?),
     };
-    let change = Change::UpdateKey { key: id, patch: KeyPatch { quota, policy } };
+    let change = Change::UpdateKey { key: id, patch: KeyPatch { quota, plan: field(plan), policy } };
     apply_change(management, action, Target::of_key(&owned.key), change, by).await?;
     // Read again: others may have changed other fields.
     Ok(show_owned(management, &find_key(management, actor, id).await?, now))
 }
 
 /// The action of a patch of a user, in its audit record.
-fn user_action(is_permitted: bool, suspended: Option<bool>, is_reassigned: bool) -> &'static str {
-    match (is_permitted, suspended, is_reassigned) {
-        (true, None, false) => "user.permit",
-        (false, Some(true), false) => "user.suspend",
-        (false, Some(false), false) => "user.resume",
-        (false, None, true) => "user.reassign",
+fn user_action(is_permitted: bool, suspended: Option<bool>, is_reassigned: bool, has_plan: bool) -> &'static str {
+    match (is_permitted, suspended, is_reassigned, has_plan) {
+        (true, None, false, false) => "user.permit",
+        (false, Some(true), false, false) => "user.suspend",
+        (false, Some(false), false, false) => "user.resume",
+        (false, None, true, false) => "user.reassign",
+        (false, None, false, true) => "user.plan",
         _ => "user.update",
     }
 }

@@ -8,14 +8,13 @@
 use super::authorization::{Access, authorize};
 use super::operands::{find_org, find_person};
 use super::user::Responsible;
-use super::users::{NewUser, add_user};
+use super::users::{NewUser, UserGrants, add_user};
 use super::{Actor, Management, ManagementError, User, operands};
 use domain::clock::Micros;
-use domain::identity::Permission;
 use domain::management_token::TokenScope;
 use domain::names;
 
-/// Creates the account of a service with this name, these permissions and a responsible person. For the operator.
+/// Creates the account of a service with this name, these grants and a responsible person. For the operator.
 ///
 /// # Errors
 /// [`ManagementError::InvalidName`], [`ManagementError::NoOrg`]; [`ManagementError::NoUser`] and
@@ -27,7 +26,7 @@ pub async fn create_service(
     org: &str,
     name: &str,
     responsible: &str,
-    permissions: Vec<Permission>,
+    grants: UserGrants,
     now: Micros,
 ) -> Result<User, ManagementError> {
     let by = authorize(management, actor, Access::OrgOperator(org, TokenScope::UsersWrite), now).await?;
@@ -36,7 +35,7 @@ pub async fn create_service(
     operands::check_creation(actor, &org)?;
     let org = org.id;
     let person = find_person(management, org, responsible).await?;
-    let new = NewUser { org, email: &name, permissions, vouched_by: None, responsible: Some(person.id) };
+    let new = NewUser { org, email: &name, grants, vouched_by: None, responsible: Some(person.id) };
     let user = add_user(management, new, by).await?;
     Ok(User::new(user, Some(Responsible::new(person.id, Some(&person)))))
 }

@@ -105,7 +105,8 @@ mod tests {
 
     fn new_key() -> NewKey {
         let id = KeyId::generate(OrgTag::generate().unwrap()).unwrap();
-        let limits = KeyLimits { requests: 1, per: Duration::from_secs(1), burst: 1, strict: false, own: false };
+        let limits =
+            KeyLimits { requests: 1, per: Duration::from_secs(1), burst: 1, strict: false, own: false, plan: None };
         let key = Key {
             id,
             name: "laptop".into(),
@@ -116,6 +117,7 @@ mod tests {
             responsible: None,
             status: KeyStatus::Active,
             limits,
+            plan: None,
             policy: KeyPolicy::default(),
             imported: false,
             uses: 0,

@@ -105,7 +105,7 @@ async fn sync_memberships(
             None => {
                 let permissions = entitlements.permissions.clone().unwrap_or_default();
                 let vouched_by = Some(vouched_by.clone());
-                let new = NewUser { org: org.id, email, permissions, vouched_by, responsible: None };
+                let new = NewUser { org: org.id, email, grants: permissions.into(), vouched_by, responsible: None };
                 add_user(management, new, by).await?.id
             }
         };

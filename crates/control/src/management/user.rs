@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use super::{Management, ManagementError};
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, Permission, UserId};
+use domain::plan_name::PlanName;
 use state::{self, ETag};
 
 /// User of an organization.
@@ -37,6 +38,9 @@ pub struct User {
     /// The person who is responsible for a service; none of a person.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub responsible: Option<Responsible>,
+    /// The plan of its keys and sessions, unless a key has one; left out when there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<PlanName>,
     /// Entity tag of the record; none of one that came over a wire.
     #[serde(skip)]
     pub etag: Option<ETag>,
@@ -97,6 +101,7 @@ impl User {
             suspended: user.suspended,
             suspended_by_operator: user.suspended_by_operator,
             responsible,
+            plan: user.plan,
             etag,
         }
     }

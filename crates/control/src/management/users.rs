@@ -14,7 +14,23 @@ use domain::identity::{OrgId, Permission, UserId, Voucher};
 use domain::management_token::TokenScope;
 use domain::names;
 use domain::page::{Page, PageQuery};
+use domain::plan_name::PlanName;
 use state::{self, Change};
+
+/// What a new user is given.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UserGrants {
+    /// Its permissions.
+    pub permissions: Vec<Permission>,
+    /// Its plan.
+    pub plan: Option<PlanName>,
+}
+
+impl From<Vec<Permission>> for UserGrants {
+    fn from(permissions: Vec<Permission>) -> Self {
+        Self { permissions, plan: None }
+    }
+}
 
 /// Record of a new user.
 #[derive(Debug)]
@@ -22,30 +38,30 @@ pub(super) struct NewUser<'a> {
     pub(super) org: OrgId,
     /// Email address, or name of a service; validated.
     pub(super) email: &'a str,
-    pub(super) permissions: Vec<Permission>,
+    pub(super) grants: UserGrants,
     pub(super) vouched_by: Option<Voucher>,
     /// The person who is responsible for a service.
     pub(super) responsible: Option<UserId>,
 }
 
-/// Creates a user with this email address and these permissions. For the operator.
+/// Creates a user with this email address and these grants. For the operator.
 ///
 /// # Errors
-/// [`ManagementError::InvalidEmail`], [`ManagementError::NoOrg`]; [`ManagementError::Taken`] when a user of the
+/// [`ManagementError::InvalidEmail`], [`ManagementError::NoOrg`], [`ManagementError::NoPlan`]; [`ManagementError::Taken`] when a user of the
 /// organization has this address.
 pub async fn create_user(
     management: &Management,
     actor: &Actor,
     org: &str,
     email: &str,
-    permissions: Vec<Permission>,
+    grants: UserGrants,
     now: Micros,
 ) -> Result<User, ManagementError> {
     let by = authorize(management, actor, Access::OrgOperator(org, TokenScope::UsersWrite), now).await?;
     let email = names::validate_email(email)?;
     let org = find_org(management, org).await?;
     operands::check_creation(actor, &org)?;
-    let new = NewUser { org: org.id, email: &email, permissions, vouched_by: None, responsible: None };
+    let new = NewUser { org: org.id, email: &email, grants, vouched_by: None, responsible: None };
     add_user(management, new, by).await.map(|user| User::new(user, None))
 }
 
@@ -55,11 +71,13 @@ pub(super) async fn add_user(
     new: NewUser<'_>,
     by: AuditActor<'_>,
 ) -> Result<state::User, ManagementError> {
-    let NewUser { org, email, permissions, vouched_by, responsible } = new;
+    let NewUser { org, email, grants: UserGrants { permissions, plan }, vouched_by, responsible } = new;
+    operands::check_plan(management, plan.as_ref())?;
     let user = state::User {
         permissions: operands::normalize_permissions(permissions),
         vouched_by,
         responsible,
+        plan,
         ..state::User::new(UserId::generate(), org, email, by.now)
     };
     let path = if user.is_service() { "user.create/service" } else { "user.create" };

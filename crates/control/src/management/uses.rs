@@ -195,7 +195,12 @@ pub(super) mod tests {
     /// Management of new stores in a directory.
     pub(in crate::management) fn management(directory: &std::path::Path) -> Management {
         let metrics = Metrics::new();
-        let state = embedded::Settings { path: directory.join("state.db"), quota: Quota::DEFAULT, concurrent: 100 };
+        let state = embedded::Settings {
+            path: directory.join("state.db"),
+            quota: Quota::DEFAULT,
+            concurrent: 100,
+            plans: state::LimitPlans::NONE,
+        };
         let settings = audit::Settings {
             path: directory.join("audit"),
             durability: Durability::Written,

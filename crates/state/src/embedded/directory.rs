@@ -8,6 +8,7 @@ mod tree;
 mod user_map;
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use dashmap::{DashMap, DashSet};
@@ -16,11 +17,15 @@ use rustc_hash::FxBuildHasher;
 
 use crate::import::Import;
 use crate::plan::{Planned, Rotation};
-use crate::{Bounds, Change, Defaults, Key, KeyExport, KeyPatch, Org, OrgPatch, PolicyChange, RevocationEntry};
+use crate::{
+    Bounds, Change, DecideRequest, Decision, Defaults, Key, KeyExport, KeyPatch, Org, OrgPatch, PolicyChange,
+    RevocationEntry,
+};
 use crate::{RevocationLog, RuleChange, User, UserPatch, session_quota_digest};
 use domain::clock;
 use domain::key::policy::Field;
 use domain::key::{KeyDigest, KeyId};
+use domain::quota::Quota;
 
 use super::federation::FederationRules;
 use super::key::{ByDigest, CachedPrincipals, DirtyKeys, KeyRecord, Secrets, StoredKey};
@@ -42,6 +47,8 @@ pub(super) struct Directory {
     /// The keys whose usage is to be written back.
     pub(super) dirty: DirtyKeys,
     pub(super) principals: CachedPrincipals,
+    /// Decisions about keys of plans that the configuration does not have.
+    pub(super) missing_plan_decisions: AtomicU64,
     pub(super) sessions: Sessions,
     pub(super) management_tokens: ManagementTokens,
     pub(super) revocations: Arc<RevocationLog>,
@@ -61,6 +68,7 @@ impl Directory {
             tree: RwLock::new(Tree::with_capacity(keys, defaults)),
             dirty: DirtyKeys::default(),
             principals: CachedPrincipals::default(),
+            missing_plan_decisions: AtomicU64::new(0),
             sessions: Sessions::default(),
             management_tokens: ManagementTokens::default(),
             revocations: Arc::new(RevocationLog::new()),
@@ -72,7 +80,7 @@ impl Directory {
 
     /// The limits of keys and organizations without limits of their own.
     pub(super) fn defaults(&self) -> Defaults {
-        self.tree().defaults
+        self.tree().defaults.clone()
     }
 
     /// Replaces the default limits. A decision waits at most for the lock of its own key's record.
@@ -98,6 +106,12 @@ impl Directory {
     pub(super) fn by_digest(&self, digest: &KeyDigest) -> Option<Arc<KeyRecord>> {
         let record = self.by_digest.get(digest).map(|key| Arc::clone(&key.0));
         record.or_else(|| self.by_other_digest.get(digest).map(|record| Arc::clone(&record)))
+    }
+
+    /// Decides one request with a key.
+    pub(super) fn decide(&self, record: &Arc<KeyRecord>, request: DecideRequest<'_>) -> Decision {
+        let count = || _ = self.missing_plan_decisions.fetch_add(1, Ordering::Relaxed);
+        record.decide(request, &self.dirty, &self.principals, count)
     }
 
     /// The key with this id.
@@ -149,9 +163,9 @@ impl Directory {
     fn apply(&self, planned: Planned) {
         match planned {
             Planned::NewOrg(org) => self.write().add_org(org),
-            Planned::Org(org) => self.write().update_org(org),
+            Planned::Org(org) => self.write().update_org(org, clock::now(), &self.dirty),
             Planned::NewUser(user) => self.write().add_user(user),
-            Planned::User(user) => self.write().update_user(user),
+            Planned::User(user) => self.write().update_user(user, clock::now(), &self.dirty),
             Planned::NewKey(key, digest) => {
                 self.add_key(StoredKey { key, row: 0, secrets: Secrets::new(digest), bucket: None });
             }
@@ -189,7 +203,7 @@ impl Directory {
     }
 
     fn add_imported_key(&self, export: KeyExport) {
-        let quota = self.defaults().quota.in_force(export.key.quota);
+        let quota = self.quota_of(&export.key);
         let bucket = export.bucket_under(quota, clock::now());
         let KeyExport { key, digest, previous, replaced, .. } = export;
         let secrets = Secrets {
@@ -237,10 +251,9 @@ impl Directory {
 
     fn patch_key(&self, next: Key, patch: &KeyPatch) {
         let Some(record) = self.key(next.id) else { return };
-        if patch.quota != Field::Keep {
+        if patch.changes_limits() {
             // Under the lock of the tree, so that none is applied beside a default that is replaced meanwhile.
-            let tree = self.tree();
-            record.set_quota(next.quota, tree.defaults.quota, clock::now(), &self.dirty);
+            self.tree().set_limits(&record, &next, clock::now(), &self.dirty);
         }
         if let Some(PolicyChange { patch, .. }) = &patch.policy {
             let mut policy = next.policy;
@@ -252,6 +265,11 @@ impl Directory {
             }
             record.set_policy(policy);
         }
+    }
+
+    /// The quota in force of a key that is in no list.
+    pub(super) fn quota_of(&self, key: &Key) -> Quota {
+        self.tree().limits_of(key).quota
     }
 
     fn with_key(&self, key: KeyId, change: impl FnOnce(&Arc<KeyRecord>)) {
@@ -275,7 +293,7 @@ impl Directory {
 
     /// A retired key, as the file has it, with the digests that it had before.
     pub(super) fn export_retired(&self, stored: StoredKey, digests: Vec<KeyDigest>) -> KeyExport {
-        let quota = self.defaults().quota.in_force(stored.key.quota);
+        let quota = self.quota_of(&stored.key);
         stored.export(digests, quota)
     }
 

@@ -20,7 +20,12 @@ pub(super) struct Fixture {
 impl Fixture {
     pub(super) async fn new() -> Self {
         let directory = tempfile::tempdir().unwrap();
-        let settings = Settings { path: directory.path().join("state.db"), quota: Quota::DEFAULT, concurrent: 10 };
+        let settings = Settings {
+            path: directory.path().join("state.db"),
+            quota: Quota::DEFAULT,
+            concurrent: 10,
+            plans: crate::LimitPlans::NONE,
+        };
         let state = Embedded::open(&settings).unwrap();
         let tag = OrgTag::generate().unwrap();
         let org = Org::new(OrgId::generate(), tag, "acme", Micros(1));

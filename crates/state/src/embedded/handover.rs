@@ -139,7 +139,9 @@ mod tests {
     fn open() -> (tempfile::TempDir, Embedded) {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("state.db");
-        let state = Embedded::open(&Settings { path, quota: Quota::DEFAULT, concurrent: 1 }).unwrap();
+        let state =
+            Embedded::open(&Settings { path, quota: Quota::DEFAULT, concurrent: 1, plans: crate::LimitPlans::NONE })
+                .unwrap();
         (directory, state)
     }
 
@@ -213,7 +215,12 @@ mod tests {
     #[tokio::test]
     async fn file_can_be_opened_with_the_lock_that_was_handed_over_and_not_without() {
         let (directory, state) = open();
-        let settings = Settings { path: directory.path().join("state.db"), quota: Quota::DEFAULT, concurrent: 1 };
+        let settings = Settings {
+            path: directory.path().join("state.db"),
+            quota: Quota::DEFAULT,
+            concurrent: 1,
+            plans: crate::LimitPlans::NONE,
+        };
         state.freeze();
         state.pause_writing().await.unwrap();
         let lock = state.share_lock().unwrap();

@@ -22,7 +22,7 @@ pub(super) fn write(
     directory: &Directory,
 ) -> Result<Option<(u32, Usage)>, ChangeError> {
     if let Import::Key(export) = import {
-        return create_key(sql, export, directory.defaults().quota);
+        return create_key(sql, export, directory.quota_of(&export.key));
     }
     write_whole(sql, import).map(|()| None)
 }
@@ -42,8 +42,8 @@ fn write_whole(sql: &Connection, import: &Import) -> Result<(), ChangeError> {
     }
 }
 
-/// Writes a key, and returns its row and its usage; none when the usage is that of a key without an entry.
-fn create_key(sql: &Connection, export: &KeyExport, default: Quota) -> Result<Option<(u32, Usage)>, ChangeError> {
+/// Writes a key of this quota in force, and returns its row and its usage; none when the usage is that of a key without an entry.
+fn create_key(sql: &Connection, export: &KeyExport, quota: Quota) -> Result<Option<(u32, Usage)>, ChangeError> {
     let KeyExport { key, digest, previous, replaced, actors, .. } = export;
     require_owner(sql, key.org, key.user)?;
     key_rows::create(sql, key, digest)?;
@@ -55,7 +55,6 @@ fn create_key(sql: &Connection, export: &KeyExport, default: Quota) -> Result<Op
     for digest in previous.iter().chain(replaced) {
         add_digest(sql, key.id, digest)?;
     }
-    let quota = default.in_force(key.quota);
     let usage = usage_of(export, quota);
     Ok((usage.bucket != Bucket::full(quota, key.created)).then_some((row, usage)))
 }

@@ -7,6 +7,7 @@ use super::sql::{execute, exists, integer};
 use crate::{ChangeError, Key};
 use domain::clock::Micros;
 use domain::key::{KeyDigest, KeyId};
+use domain::plan_name::PlanName;
 use domain::quota::Quota;
 
 /// Creates a key, whose user exists.
@@ -16,8 +17,8 @@ pub(super) fn create(sql: &Connection, key: &Key, digest: &KeyDigest) -> Result<
     execute(
         sql,
         "INSERT INTO keys (id, digest, user, name, imported, created, rotated, previous_until, revoked, requests, per,
-                           burst, last_used, uses, session_quota_key)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
+                           burst, last_used, uses, session_quota_key, plan)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
         params![
             key.id.as_str(),
             digest.as_bytes(),
@@ -34,6 +35,7 @@ pub(super) fn create(sql: &Connection, key: &Key, digest: &KeyDigest) -> Result<
             time(key.last_used),
             integer(key.uses),
             key.session_quota_key,
+            plan(key),
         ],
     )?;
     key.policy.as_deref().map_or(Ok(()), |policy| key_policies::write(sql, key.id, Some(policy)))
@@ -42,10 +44,11 @@ pub(super) fn create(sql: &Connection, key: &Key, digest: &KeyDigest) -> Result<
 /// Writes what can change of a key, but for its digest and its policy.
 pub(super) fn update(sql: &Connection, key: &Key) -> Result<(), ChangeError> {
     let [requests, per, burst] = quota_columns(key.quota);
-    let update = "UPDATE keys SET rotated = ?2, previous_until = ?3, revoked = ?4, requests = ?5, per = ?6, burst = ?7
-                  WHERE id = ?1";
+    let update = "UPDATE keys SET rotated = ?2, previous_until = ?3, revoked = ?4, requests = ?5, per = ?6, burst = ?7,
+                                  plan = ?8 WHERE id = ?1";
     let [rotated, previous_until, revoked] = [key.rotated, key.previous_until, key.revoked].map(time);
-    execute(sql, update, params![key.id.as_str(), rotated, previous_until, revoked, requests, per, burst]).map(drop)
+    let parameters = params![key.id.as_str(), rotated, previous_until, revoked, requests, per, burst, plan(key)];
+    execute(sql, update, parameters).map(drop)
 }
 
 /// Gives a key a new digest. The one before is kept for good: a use of the replaced secret is recognized, and no key
@@ -66,6 +69,10 @@ pub(super) fn require_new_digest(sql: &Connection, digest: &KeyDigest) -> Result
 
 fn time(at: Option<Micros>) -> Option<i64> {
     at.map(|at| integer(at.0))
+}
+
+fn plan(key: &Key) -> Option<&str> {
+    key.plan.as_ref().map(PlanName::as_str)
 }
 
 /// A key's own quota as columns: requests, seconds, burst.

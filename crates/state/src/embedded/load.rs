@@ -12,12 +12,12 @@ use domain::key::{KeyDigest, KeyId, OrgTag};
 
 use super::directory::Directory;
 use super::key::StoredKey;
-use super::sql::{Columns, for_each_row, invalid, micros, text, time};
+use super::sql::{Columns, for_each_row, invalid, micros, optional_text, text, time};
 use super::{federation, key_policies, load_keys, management_tokens, retired, session_rows, usage_blocks};
 
 /// The columns of a user, in the order in which [`user`] reads them.
 const USER_COLUMNS: &str = "id, org, email, permissions, created, removed, withdrawn, suspended, \
-                            coalesce(suspended_by_operator, 0), responsible, provider, person";
+                            coalesce(suspended_by_operator, 0), responsible, provider, person, plan";
 
 /// Reads the whole directory, with its sessions.
 pub(super) fn load(path: &Path, connection: &Connection, defaults: Defaults) -> rusqlite::Result<Directory> {
@@ -143,6 +143,7 @@ fn org(row: &Row<'_>) -> rusqlite::Result<Org> {
         created: time(row, "created")?.unwrap_or_default(),
         suspended: row.get("suspended")?,
         concurrent: row.get("concurrent")?,
+        plan: optional_text(row, "plan")?,
         policy: policy(row)?,
     })
 }
@@ -176,5 +177,6 @@ fn user(row: &Row<'_>) -> rusqlite::Result<User> {
         suspended_by_operator: columns.value()?,
         responsible: columns.optional_text()?,
         vouched_by: voucher(&mut columns)?,
+        plan: columns.optional_text()?,
     })
 }

@@ -11,6 +11,7 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use domain::clock::Micros;
@@ -22,7 +23,7 @@ use parking_lot::RwLockReadGuard;
 
 use super::cursor_secret::CursorSecret;
 use super::identity::{IdentityGuard, StateIdentity};
-use super::{Bounds, Change, ChangeError, DecideRequest, Decision, Defaults, Key, KeyList, KeyPosition};
+use super::{Bounds, Change, ChangeError, DecideRequest, Decision, Defaults, Key, KeyList, KeyPosition, LimitPlans};
 
 mod key;
 mod key_policies;
@@ -91,12 +92,14 @@ pub struct Settings {
     pub quota: Quota,
     /// Requests that an organization without a limit of its own may have in flight.
     pub concurrent: u32,
+    /// The plans that keys, users and organizations can be given.
+    pub plans: LimitPlans,
 }
 
 impl Settings {
     /// The limits of keys and organizations without limits of their own.
     pub(crate) fn defaults(&self) -> Defaults {
-        Defaults { quota: self.quota, concurrent: self.concurrent }
+        Defaults { quota: self.quota, concurrent: self.concurrent, plans: self.plans.clone() }
     }
 }
 
@@ -212,7 +215,7 @@ impl Embedded {
     /// Decides one request: all or nothing. See [`super::State::decide`].
     pub fn decide(&self, request: DecideRequest<'_>) -> Decision {
         match self.directory.by_digest(request.digest) {
-            Some(record) => record.decide(request, &self.directory.dirty, &self.directory.principals),
+            Some(record) => self.directory.decide(&record, request),
             None => self.directory.retired.decide(request.digest),
         }
     }
@@ -274,14 +277,14 @@ impl Embedded {
         self.cursor_secret.clone()
     }
 
-    /// The quota of a key without one of its own.
-    pub fn quota(&self) -> Quota {
-        self.directory.defaults().quota
+    /// The limits of keys and organizations without limits of their own.
+    pub fn defaults(&self) -> Defaults {
+        self.directory.defaults()
     }
 
-    /// Requests that an organization without a limit of its own may have in flight.
-    pub fn concurrent(&self) -> u32 {
-        self.directory.defaults().concurrent
+    /// Decisions about keys of plans that the configuration does not have.
+    pub(super) fn missing_plan_decisions(&self) -> u64 {
+        self.directory.missing_plan_decisions.load(Ordering::Relaxed)
     }
 
     /// Replaces the limits of keys and organizations without limits of their own. See [`super::State::set_defaults`].

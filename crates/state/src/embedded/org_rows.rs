@@ -5,6 +5,7 @@ use rusqlite::{Connection, params};
 use super::org_looks;
 use super::sql::{execute, integer};
 use crate::{ChangeError, Org};
+use domain::plan_name::PlanName;
 
 /// Creates an organization whose name looks like no other one's.
 pub(super) fn create_new(sql: &Connection, org: &Org) -> Result<(), ChangeError> {
@@ -18,16 +19,20 @@ pub(super) fn create(sql: &Connection, org: &Org) -> Result<(), ChangeError> {
     let policy = org.policy.to_record();
     execute(
         sql,
-        "INSERT INTO orgs (id, tag, name, created, suspended, concurrent, policy)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
-        params![id, org.tag.as_str(), org.name, created, org.suspended, org.concurrent, policy],
+        "INSERT INTO orgs (id, tag, name, created, suspended, concurrent, policy, plan)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)",
+        params![id, org.tag.as_str(), org.name, created, org.suspended, org.concurrent, policy, plan(org)],
     )?;
     org_looks::add(sql, &org.name)
 }
 
 /// Writes what can change of an organization. The column of an empty policy is `NULL`.
 pub(super) fn update(sql: &Connection, org: &Org) -> Result<(), ChangeError> {
-    let update = "UPDATE orgs SET suspended = ?2, concurrent = ?3, policy = ?4 WHERE id = ?1";
-    let parameters = params![org.id.to_string(), org.suspended, org.concurrent, org.policy.to_record()];
+    let update = "UPDATE orgs SET suspended = ?2, concurrent = ?3, policy = ?4, plan = ?5 WHERE id = ?1";
+    let parameters = params![org.id.to_string(), org.suspended, org.concurrent, org.policy.to_record(), plan(org)];
     execute(sql, update, parameters).map(drop)
+}
+
+fn plan(org: &Org) -> Option<&str> {
+    org.plan.as_ref().map(PlanName::as_str)
 }

@@ -142,6 +142,14 @@ where
     parse_text(row, row.as_ref().column_index(column)?)
 }
 
+/// The same; none when the column is `NULL`.
+pub(super) fn optional_text<T>(row: &Row<'_>, column: &'static str) -> rusqlite::Result<Option<T>>
+where
+    T: FromStr<Err: std::error::Error + Send + Sync + 'static>,
+{
+    if row.get_ref(column)? == ValueRef::Null { Ok(None) } else { text(row, column).map(Some) }
+}
+
 fn parse_text<T>(row: &Row<'_>, index: usize) -> rusqlite::Result<T>
 where
     T: FromStr<Err: std::error::Error + Send + Sync + 'static>,
@@ -202,7 +210,7 @@ mod tests {
         let insert = |row: &str| execute(&connection, &format!("INSERT INTO {row}"), []).map(drop);
         let user = |id, email| {
             insert(&format!(
-                "users VALUES (NULL, '{id}', 'o', '{email}', '', 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL)"
+                "users VALUES (NULL, '{id}', 'o', '{email}', '', 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)"
             ))
         };
         user("a", "mail").unwrap();
@@ -211,7 +219,7 @@ mod tests {
         insert("replaced VALUES (x'00', 'k')").unwrap();
         assert!(matches!(insert("replaced VALUES (x'00', 'l')"), Err(ChangeError::Taken("digest"))));
         // Another constraint, although its message ends in the name of a unique column.
-        let nameless = "orgs VALUES (NULL, 'i', 't', NULL, 0, 0, NULL, NULL)";
+        let nameless = "orgs VALUES (NULL, 'i', 't', NULL, 0, 0, NULL, NULL, NULL)";
         assert!(matches!(insert(nameless), Err(ChangeError::Unavailable(_))));
     }
 }

@@ -131,10 +131,11 @@ pub(crate) fn plan<R: Records>(change: &Change, records: &R) -> Result<Planned, 
 }
 
 fn patched_org(org: Org, patch: &OrgPatch) -> Result<Org, ChangeError> {
-    let OrgPatch { suspended, concurrent, policy } = patch;
+    let OrgPatch { suspended, concurrent, plan, policy } = patch;
     let policy = if policy.is_empty() { org.policy } else { policy.apply_to(org.policy)? };
     let suspended = suspended.unwrap_or(org.suspended);
-    Ok(Org { suspended, concurrent: concurrent.apply(org.concurrent), policy, ..org })
+    let plan = plan.apply(org.plan);
+    Ok(Org { suspended, concurrent: concurrent.apply(org.concurrent), plan, policy, ..org })
 }
 
 fn patched_user<R: Records>(records: &R, org: OrgId, user: UserId, patch: &UserPatch) -> Result<User, R::Error> {
@@ -165,7 +166,12 @@ fn patched_key<R: Records>(records: &R, key: KeyId, patch: &KeyPatch) -> Result<
             policy
         }
     };
-    Ok(Key { quota: patch.quota.apply(key.quota), policy, ..key })
+    if patch.changes_limits() {
+        // Read for the driver, which converts the bucket from the limits before to those after.
+        records.user(key.org, key.user)?;
+        records.org(key.org)?;
+    }
+    Ok(Key { quota: patch.quota.apply(key.quota), plan: patch.plan.apply(key.plan), policy, ..key })
 }
 
 /// Checks a new key: its user is there, and it expires within the policy of its organization. A session quota key never

@@ -95,7 +95,7 @@ impl Directory {
 }
 
 fn policy(patch: PolicyPatch, allowed: PolicyScope) -> KeyPatch {
-    KeyPatch { quota: Field::Keep, policy: Some(PolicyChange { patch: Box::new(patch), allowed }) }
+    KeyPatch { policy: Some(PolicyChange { patch: Box::new(patch), allowed }), ..KeyPatch::default() }
 }
 
 #[test]

@@ -44,7 +44,7 @@ use tokio::time::timeout;
 use super::{Bounds, Change, ChangeError, DecideRequest, Decision, Defaults, RevocationLog, Unavailable};
 use domain::clock::{self, Micros};
 use domain::key::KeyId;
-use domain::quota::{Quota, RateLimitStatus};
+use domain::quota::RateLimitStatus;
 use domain::refusal::Refusal;
 
 mod settings;
@@ -250,14 +250,14 @@ impl Redis {
         read(self.decider.rate_limit_status(id, now)).await
     }
 
-    /// The quota of keys without one of their own.
-    pub fn quota(&self) -> Quota {
-        self.transactions.shared.defaults.load().limits.quota
+    /// The limits of keys and organizations without limits of their own.
+    pub fn defaults(&self) -> Defaults {
+        self.transactions.shared.defaults.load().limits.clone()
     }
 
-    /// Requests that an organization without a limit of its own may have in flight.
-    pub fn concurrent(&self) -> u32 {
-        self.transactions.shared.defaults.load().limits.concurrent
+    /// Decisions about keys of plans that the configuration does not have.
+    pub(super) fn missing_plan_decisions(&self) -> u64 {
+        self.decider.missing_plan_decisions()
     }
 
     /// Replaces the limits of keys and organizations without limits of their own. See [`super::State::set_defaults`].

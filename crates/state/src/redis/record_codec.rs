@@ -143,6 +143,7 @@ impl Fields {
             created: Micros(self.required("created")?),
             suspended: self.flag("suspended")?,
             concurrent: self.optional("concurrent")?,
+            plan: self.optional("plan")?,
             // The reply to a decision has none: decisions do not depend on it.
             policy: self.org_policy()?,
         };
@@ -168,6 +169,7 @@ impl Fields {
             suspended: self.time("suspended")?,
             suspended_by_operator: self.0.contains_key("suspended_by"),
             responsible: self.optional("responsible")?,
+            plan: self.optional("plan")?,
         };
         let version = self.0.get("version").and_then(|version| version.first_chunk().copied());
         let version = version.ok_or(CommandError::UnexpectedReply)?;
@@ -193,6 +195,7 @@ impl Fields {
             previous_until: self.time("previous_until")?,
             revoked: self.time("revoked")?,
             quota: self.quota()?,
+            plan: self.optional("plan")?,
             policy: self.key_policy()?,
             last_used,
             uses,

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::record_names::RecordNames;
-use crate::Defaults;
+use crate::{Defaults, LimitPlans};
 use domain::clock::Micros;
 use domain::quota::Quota;
 use platform::tls::ClientSettings;
@@ -28,6 +28,8 @@ pub struct Settings {
     pub quota: Quota,
     /// Concurrency limit of organizations without one of their own.
     pub concurrent: u32,
+    /// The plans that keys, users and organizations can be given.
+    pub plans: LimitPlans,
     /// Time-out of a decision.
     pub deadline: Duration,
     /// Time without a heartbeat after which the slots of a gateway are free again. At least 4 times `deadline`.
@@ -66,7 +68,7 @@ pub enum Clock {
 impl Settings {
     /// Limits of keys and organizations without limits of their own.
     pub(crate) fn defaults(&self) -> Defaults {
-        Defaults { quota: self.quota, concurrent: self.concurrent }
+        Defaults { quota: self.quota, concurrent: self.concurrent, plans: self.plans.clone() }
     }
 
     /// Settings of the connections.

@@ -112,7 +112,7 @@ pub(super) async fn create_key(context: &PageContext<'_>) -> HandlerResult {
     }
     let update = std::mem::take(&mut policy.update);
     let sealer = management::key_sealer(context.management, context.user).await?;
-    let request = NewKeyRequest { user: owner, name, policy: update };
+    let request = NewKeyRequest { user: owner, name, policy: update, plan: None };
     let secret = SecretSource::Generated;
     match management::create_key(
         context.management,

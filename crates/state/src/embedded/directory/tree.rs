@@ -6,9 +6,10 @@ use std::thread;
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
 use crate::bucket::Bucket;
+use crate::embedded::key::UserEntitlements;
 use crate::embedded::key::by_owner;
-use crate::embedded::key::{ById, DirtyKeys, KeyRecord, OrgRecord, OwnedKeys, Permit, StoredKey, UserEntitlements};
-use crate::{Defaults, KeyList, KeyPosition, Org, User};
+use crate::embedded::key::{ById, DirtyKeys, KeyRecord, OrgRecord, OwnedKeys, Permit, PlanTerms, StoredKey};
+use crate::{Defaults, GivenPlans, Key, KeyList, KeyPosition, LimitsInForce, Org, User};
 use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
 use domain::key::{KeyId, OrgTag};
@@ -143,10 +144,33 @@ impl Tree {
             return;
         }
         self.defaults = defaults;
-        self.org.values().for_each(|entry| entry.record.set_default_limit(defaults.concurrent));
-        for ById(record) in &self.key {
-            record.set_default_quota(defaults.quota, now, dirty);
+        self.org.values().for_each(|entry| entry.record.set_default_limit(self.defaults.concurrent));
+        for entry in self.org.values() {
+            entry.users.iter().for_each(|user| self.apply_limits(*user, now, dirty));
         }
+    }
+
+    /// Puts the limits in force of a user's keys: by the plan of each, of the user and of the organization.
+    fn apply_limits(&self, user: UserId, now: Micros, dirty: &DirtyKeys) {
+        let Some(entry) = self.users.entry(user) else { return };
+        let of_org = self.org.get(&entry.user.org);
+        let given = GivenPlans {
+            key: None,
+            user: entry.user.plan.as_ref(),
+            org: of_org.and_then(|entry| entry.org.plan.as_ref()),
+        };
+        entry.keys.iter().for_each(|key| key.apply_limits(&self.defaults, given, now, dirty));
+    }
+
+    /// Sets the own quota and the plan of a key, and puts the limits in force that follow.
+    pub(super) fn set_limits(&self, record: &Arc<KeyRecord>, next: &Key, now: Micros, dirty: &DirtyKeys) {
+        record.set_limits(next, self.limits_of(next), now, dirty);
+    }
+
+    /// The limits in force of a key.
+    pub(super) fn limits_of<'a>(&'a self, key: &'a Key) -> LimitsInForce<'a> {
+        let user = self.users.entry(key.user).map(|entry| &entry.user);
+        self.defaults.limits_of_key(key, user, self.org.get(&key.org).map(|entry| &entry.org))
     }
 
     pub(super) fn add_org(&mut self, org: Org) {
@@ -155,11 +179,16 @@ impl Tree {
         self.org.insert(org.id, OrgEntry { org, record, users: Vec::new(), keys: OwnedKeys::default() });
     }
 
-    pub(super) fn update_org(&mut self, next: Org) {
+    pub(super) fn update_org(&mut self, next: Org, now: Micros, dirty: &DirtyKeys) {
         let Some(entry) = self.org.get_mut(&next.id) else { return };
         entry.record.set_suspended(next.suspended);
         entry.record.set_own_limit(next.concurrent);
-        entry.org = next;
+        let id = next.id;
+        let before = std::mem::replace(&mut entry.org, next);
+        let entry = &self.org[&id];
+        if before.plan != entry.org.plan {
+            entry.users.iter().for_each(|user| self.apply_limits(*user, now, dirty));
+        }
     }
 
     pub(super) fn add_user(&mut self, user: User) {
@@ -170,26 +199,31 @@ impl Tree {
     }
 
     /// Replaces a user, and applies the change to the user's keys.
-    pub(super) fn update_user(&mut self, next: User) {
+    pub(super) fn update_user(&mut self, next: User, now: Micros, dirty: &DirtyKeys) {
         if let Some(voucher) = &next.vouched_by {
             self.users.add_person(next.id, voucher);
         }
         let Some(entry) = self.users.entry_mut(next.id) else { return };
         let Some(org) = self.org.get(&entry.user.org) else { return };
-        entry.user = next;
+        let id = next.id;
+        let before = std::mem::replace(&mut entry.user, next);
         entry.entitlements = Arc::new(UserEntitlements::new(&entry.user, Arc::clone(&org.record)));
         for key in entry.keys.iter() {
             key.apply_user(&entry.entitlements);
+        }
+        if before.plan != entry.user.plan {
+            self.apply_limits(id, now, dirty);
         }
     }
 
     /// The record of a key, which is in no index yet; none when its user is not known.
     pub(crate) fn new_record(&self, stored: StoredKey) -> Option<Arc<KeyRecord>> {
         let entitlements = Arc::clone(&self.users.entry(stored.key.user)?.entitlements);
-        let quota = self.defaults.quota.in_force(stored.key.quota);
+        let limits = self.limits_of(&stored.key);
+        let (quota, of_plan) = (limits.quota, PlanTerms::of(limits));
         let full = || Bucket::full(quota, stored.key.created);
         let bucket = stored.bucket.map_or_else(full, |(bucket, per)| bucket.convert(per, quota));
-        Some(Arc::new(KeyRecord::new(stored, entitlements, quota, bucket)))
+        Some(Arc::new(KeyRecord::new(stored, entitlements, (quota, bucket), of_plan)))
     }
 
     /// Adds a key; returns its record, none when its user is not known.

@@ -17,7 +17,8 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::bucket::Bucket;
 use crate::listing::KeyPosition;
-use crate::{Admitted, ChangeError, CredentialStatus, DecideRequest, Decision, Key, KeyActors, KeyExport};
+use crate::{Admitted, ChangeError, CredentialStatus, DecideRequest, Decision, Defaults, GivenPlans, Key, KeyActors};
+use crate::{KeyExport, LimitsInForce};
 use crate::{RevocationEntry, RevokedBy, Validity};
 use domain::clock::Micros;
 use domain::identity::{OrgId, Principal, UserId};
@@ -28,7 +29,7 @@ use domain::refusal::Refusal;
 
 use super::super::JournaledUse;
 use super::slots::Permit;
-use super::state::{KeyState, KeyTerms, Secrets, StoredKey, Usage, UserEntitlements};
+use super::state::{KeyState, KeyTerms, PlanTerms, Secrets, StoredKey, Usage, UserEntitlements};
 
 /// A key: its immutable part, and a lock around the mutable part.
 ///
@@ -61,11 +62,16 @@ pub(crate) struct CachedPrincipals(Mutex<VecDeque<Arc<KeyRecord>>>);
 
 impl KeyRecord {
     /// A key that comes into memory; its effective quota and its bucket are measured alike.
-    pub(crate) fn new(stored: StoredKey, entitlements: Arc<UserEntitlements>, quota: Quota, bucket: Bucket) -> Self {
+    pub(crate) fn new(
+        stored: StoredKey,
+        entitlements: Arc<UserEntitlements>,
+        metered: (Quota, Bucket),
+        of_plan: PlanTerms,
+    ) -> Self {
         let StoredKey { mut key, row, secrets, .. } = stored;
         let digest = secrets.current;
         let rotated = secrets.are_rotated().then(|| Box::new(secrets));
-        let state = KeyState::new(&mut key, rotated, entitlements, (quota, bucket));
+        let state = KeyState::new(&mut key, rotated, entitlements, metered, of_plan);
         Self {
             position: KeyPosition::from(&key),
             digest,
@@ -87,14 +93,19 @@ impl KeyRecord {
         (state.entitlements.org.id, state.entitlements.user)
     }
 
-    /// Decides one request with this key: checks everything, then takes.
+    /// Decides one request with this key: checks everything, then takes. `count_missing` is called if the configuration
+    /// does not have the plan of the key.
     pub(crate) fn decide(
         self: &Arc<Self>,
         request: DecideRequest<'_>,
         dirty: &DirtyKeys,
         principals: &CachedPrincipals,
+        count_missing: impl FnOnce(),
     ) -> Decision {
         let mut state = self.state();
+        if state.terms.as_deref().is_some_and(|terms| terms.of_plan.is_missing) {
+            count_missing();
+        }
         let principal = self.principal(&mut state, principals);
         if let Some(refusal) = state.authenticate(request, &self.digest) {
             return Decision::Denied { refusal, principal: Some(principal), rate_limit: None };
@@ -215,20 +226,30 @@ impl KeyRecord {
         counted
     }
 
-    /// Sets or removes the key's own quota, and applies the quota that is then in force.
-    pub(crate) fn set_quota(self: &Arc<Self>, own: Option<Quota>, default: Quota, now: Micros, dirty: &DirtyKeys) {
+    /// Sets or removes the own quota and the plan of the key, as `next` has them, and puts in force the limits that
+    /// follow.
+    pub(crate) fn set_limits(self: &Arc<Self>, next: &Key, limits: LimitsInForce<'_>, now: Micros, dirty: &DirtyKeys) {
         let mut state = self.state();
-        state.terms = KeyTerms::boxed(own, state.policy(), state.terms.as_deref());
-        state.apply_quota(default.in_force(own), now);
+        state.change_terms(|terms| {
+            terms.quota = next.quota;
+            terms.plan.clone_from(&next.plan);
+        });
+        state.apply_limits(limits, now);
         self.mark_dirty(&mut state, dirty);
     }
 
-    /// Applies another configured quota, or, to a key with a quota of its own, whether the configured one is strict.
-    pub(crate) fn set_default_quota(self: &Arc<Self>, default: Quota, now: Micros, dirty: &DirtyKeys) {
+    /// Puts in force the limits by another configuration, or by other plans of the user or the organization.
+    pub(crate) fn apply_limits(
+        self: &Arc<Self>,
+        defaults: &Defaults,
+        given: GivenPlans<'_>,
+        now: Micros,
+        dirty: &DirtyKeys,
+    ) {
         let mut state = self.state();
-        let quota = default.in_force(state.own_quota());
-        if state.quota() != quota {
-            state.apply_quota(quota, now);
+        let plan = state.plan().cloned();
+        let limits = defaults.limits_of(state.own_quota(), GivenPlans { key: plan.as_ref(), ..given });
+        if state.apply_limits(limits, now) {
             self.mark_dirty(&mut state, dirty);
         }
     }
@@ -236,7 +257,7 @@ impl KeyRecord {
     /// Sets or removes the policy.
     pub(crate) fn set_policy(&self, policy: Option<Box<KeyPolicy>>) {
         let mut state = self.state();
-        state.terms = KeyTerms::boxed(state.own_quota(), policy, state.terms.as_deref());
+        state.change_terms(|terms| terms.policy = policy.map(|policy| *policy).unwrap_or_default());
         state.principal = None;
     }
 
@@ -251,7 +272,7 @@ impl KeyRecord {
             return Err(ChangeError::InUse(self.id()));
         }
         policy.disabled = policy.disabled.or(Some(disabled));
-        state.terms = KeyTerms::boxed(state.own_quota(), policy.boxed(), state.terms.as_deref());
+        state.change_terms(|terms| terms.policy = policy);
         Ok(())
     }
 
@@ -261,7 +282,7 @@ impl KeyRecord {
         let mut policy = state.policy().map(|policy| *policy).unwrap_or_default();
         if policy.disabled == Some(disabled) {
             policy.disabled = None;
-            state.terms = KeyTerms::boxed(state.own_quota(), policy.boxed(), state.terms.as_deref());
+            state.change_terms(|terms| terms.policy = policy);
         }
     }
 
@@ -323,6 +344,7 @@ impl KeyRecord {
             previous_until: secrets.and_then(|secrets| secrets.previous_until),
             revoked: state.revoked.get(),
             quota: state.own_quota(),
+            plan: state.plan().cloned(),
             policy: state.policy(),
             last_used: state.last_used.get(),
             uses: state.uses,

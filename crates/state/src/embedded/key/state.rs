@@ -6,11 +6,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::bucket::Bucket;
-use crate::{DecideRequest, Key, KeyActors, KeyExport, User, Validity};
+use crate::limit_plans::smaller;
+use crate::{DecideRequest, Key, KeyActors, KeyExport, LimitsInForce, User, Validity};
 use domain::clock::Micros;
 use domain::identity::{AuthMethod, Permission, Principal, PrincipalHeaders, UserId};
 use domain::key::policy::KeyPolicy;
 use domain::key::{KeyDigest, KeyId};
+use domain::plan_name::PlanName;
 use domain::quota::{Quota, SlotStatus};
 use domain::refusal::Refusal;
 
@@ -31,7 +33,7 @@ pub(super) struct KeyState {
     /// The principal of requests with the key: made at its first use, and kept for the keys that were used last
     /// ([`super::record::CachedPrincipals`]).
     pub(super) principal: Option<Arc<Principal>>,
-    /// Quota and policy of its own; none of nearly all keys.
+    /// Quota, plan and policy of its own, and what a plan adds to its quota; none of nearly all keys.
     pub(super) terms: Option<Box<KeyTerms>>,
     quota: PackedQuota,
     pub(super) bucket: Bucket,
@@ -55,9 +57,21 @@ pub(crate) struct Usage {
 pub(super) struct KeyTerms {
     /// In place of the configured one.
     pub(super) quota: Option<Quota>,
+    /// Its plan, before those of its user and its organization.
+    pub(super) plan: Option<PlanName>,
     pub(super) policy: KeyPolicy,
-    /// Present while the policy has `concurrent`, and while requests hold slots of it.
-    pub(super) slots: Option<Arc<KeySlots>>,
+    /// By the plan in force, which may be that of its user or its organization.
+    pub(super) of_plan: PlanTerms,
+    /// Present while the policy or the plan bounds requests in flight, and while requests hold slots of it.
+    slots: Option<Arc<KeySlots>>,
+}
+
+/// Terms of the plan in force of a key, beside its quota.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct PlanTerms {
+    concurrent: Option<u32>,
+    /// The configuration does not have the plan.
+    pub(super) is_missing: bool,
 }
 
 /// Digests of the secrets that authenticate a key. Older digests lead to the key's record too, so that their use is
@@ -115,13 +129,16 @@ impl KeyState {
         secrets: Option<Box<Secrets>>,
         entitlements: Arc<UserEntitlements>,
         (quota, bucket): (Quota, Bucket),
+        of_plan: PlanTerms,
     ) -> Self {
+        let policy = key.policy.take().map(|policy| *policy).unwrap_or_default();
+        let terms = KeyTerms { quota: key.quota, plan: key.plan.take(), policy, of_plan, slots: None };
         Self {
             secrets,
             revoked: key.revoked.into(),
             entitlements,
             principal: None,
-            terms: KeyTerms::boxed(key.quota, key.policy.take(), None),
+            terms: terms.boxed(),
             quota: quota.into(),
             bucket,
             last_used: key.last_used.into(),
@@ -135,8 +152,28 @@ impl KeyState {
         self.quota.into()
     }
 
+    /// Puts other limits in force from now on; returns whether the quota is another one.
+    pub(super) fn apply_limits(&mut self, limits: LimitsInForce<'_>, now: Micros) -> bool {
+        let of_plan = PlanTerms::of(limits);
+        if self.terms.as_deref().map(|terms| terms.of_plan).unwrap_or_default() != of_plan {
+            self.change_terms(|terms| terms.of_plan = of_plan);
+        }
+        let is_other = self.quota() != limits.quota;
+        if is_other {
+            self.apply_quota(limits.quota, now);
+        }
+        is_other
+    }
+
+    /// Changes the terms. Their box is made and dropped as they need it.
+    pub(super) fn change_terms(&mut self, change: impl FnOnce(&mut KeyTerms)) {
+        let mut terms = self.terms.take().map(|terms| *terms).unwrap_or_default();
+        change(&mut terms);
+        self.terms = terms.boxed();
+    }
+
     /// Puts another quota in force from now on; the tokens of this moment stay.
-    pub(super) fn apply_quota(&mut self, quota: Quota, now: Micros) {
+    fn apply_quota(&mut self, quota: Quota, now: Micros) {
         let old = self.quota();
         // Refilled first: the time until now still counts by the old quota.
         self.bucket = self.bucket.refill(old, now).convert(old.per_micros(), quota);
@@ -169,6 +206,11 @@ impl KeyState {
     /// The key's own quota, in place of the configured one.
     pub(super) fn own_quota(&self) -> Option<Quota> {
         self.terms.as_deref().and_then(|terms| terms.quota)
+    }
+
+    /// The key's own plan.
+    pub(super) fn plan(&self) -> Option<&PlanName> {
+        self.terms.as_deref().and_then(|terms| terms.plan.as_ref())
     }
 
     /// The key's policy; none when it narrows nothing.
@@ -218,22 +260,25 @@ impl KeyState {
 }
 
 impl KeyTerms {
-    /// The terms that follow `before`, in a box; none when nothing in them is the key's own.
-    pub(super) fn boxed(
-        quota: Option<Quota>,
-        policy: Option<Box<KeyPolicy>>,
-        before: Option<&Self>,
-    ) -> Option<Box<Self>> {
-        let policy = policy.map(|policy| *policy).unwrap_or_default();
-        let kept = before.and_then(|before| before.slots.clone());
+    /// The terms with the slots that they need, in a box; none when nothing in them is the key's own.
+    fn boxed(mut self) -> Option<Box<Self>> {
         // Requests that are open count against a limit that is set again.
-        let slots = if policy.concurrent.is_some() {
-            Some(kept.unwrap_or_default())
+        self.slots = if self.concurrent().is_some() {
+            Some(self.slots.unwrap_or_default())
         } else {
-            kept.filter(|slots| slots.in_flight() > 0)
+            self.slots.filter(|slots| slots.in_flight() > 0)
         };
-        let is_own = quota.is_some() || !policy.is_empty() || slots.is_some();
-        is_own.then(|| Box::new(Self { quota, policy, slots }))
+        let is_own = self.quota.is_some()
+            || self.plan.is_some()
+            || !self.policy.is_empty()
+            || self.of_plan != PlanTerms::default()
+            || self.slots.is_some();
+        is_own.then(|| Box::new(self))
+    }
+
+    /// Requests in flight by the policy and the plan.
+    fn concurrent(&self) -> Option<u32> {
+        smaller(self.policy.concurrent, self.of_plan.concurrent)
     }
 
     /// The refusal of a key that may not be used at all: expired, or disabled.
@@ -250,14 +295,20 @@ impl KeyTerms {
         (!self.policy.allows_address(request.client)).then_some(Refusal::AddressRefused)
     }
 
-    /// The slots of the key and their number, if it has a limit of its own.
+    /// The slots of the key and their number, if its policy or its plan has one.
     pub(super) fn slots(&self) -> Option<(&Arc<KeySlots>, u32)> {
-        self.slots.as_ref().zip(self.policy.concurrent)
+        self.slots.as_ref().zip(self.concurrent())
     }
 
     /// The status of these slots.
     pub(super) fn slot_status(&self) -> Option<SlotStatus> {
         self.slots().map(|(slots, concurrent)| SlotStatus { concurrent, in_flight: slots.in_flight() })
+    }
+}
+
+impl PlanTerms {
+    pub(crate) fn of(limits: LimitsInForce<'_>) -> Self {
+        Self { concurrent: limits.concurrent, is_missing: limits.is_missing }
     }
 }
 
@@ -307,11 +358,11 @@ impl UserEntitlements {
     /// user's sessions.
     pub(super) fn principal(&self, key: Option<KeyId>, terms: Option<&KeyTerms>) -> Principal {
         let headers = match terms {
-            Some(terms) => {
+            Some(terms) if terms.policy.permissions.is_some() => {
                 let permissions = terms.policy.effective_permissions(&self.permissions);
                 PrincipalHeaders::new(self.user, self.org.id, &permissions)
             }
-            None => self.headers.clone(),
+            _ => self.headers.clone(),
         };
         let method = if key.is_some() { AuthMethod::ApiKey } else { AuthMethod::Session };
         Principal { key_id: key, user_id: self.user, org_id: self.org.id, method, headers }

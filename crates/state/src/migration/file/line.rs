@@ -17,6 +17,7 @@ use domain::key::policy::KeyPolicy;
 use domain::key::{KeyDigest, KeyId, OrgTag};
 use domain::management_token::ManagementToken;
 use domain::names;
+use domain::plan_name::PlanName;
 use domain::quota::Quota;
 
 /// Former digests of a key in its own line; more of them follow in lines of their own.
@@ -45,6 +46,9 @@ pub(super) struct OrgLine {
     created: Micros,
     suspended: bool,
     concurrent: Option<u32>,
+    /// Left out when there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    plan: Option<PlanName>,
     /// Left out when it is empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     policy: Option<PolicyLine>,
@@ -75,6 +79,9 @@ pub(super) struct KeyLine {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     revoked_by: Option<ActorName>,
     quota: Option<QuotaLine>,
+    /// Left out when there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    plan: Option<PlanName>,
     /// Left out when it narrows nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     policy: Option<Box<KeyPolicy>>,
@@ -164,18 +171,18 @@ pub(super) fn count(counts: &mut Counts, record: &StateRecord) {
 
 impl From<&Org> for OrgLine {
     fn from(org: &Org) -> Self {
-        let Org { id, tag, name, created, suspended, concurrent, policy } = org.clone();
+        let Org { id, tag, name, created, suspended, concurrent, plan, policy } = org.clone();
         let policy = (!policy.is_empty()).then(|| PolicyLine::from(policy));
-        Self { id, tag, name, created, suspended, concurrent, policy }
+        Self { id, tag, name, created, suspended, concurrent, plan, policy }
     }
 }
 
 impl OrgLine {
     fn into_org(self) -> Result<Org, InvalidRecord> {
-        let Self { id, tag, name, created, suspended, concurrent, policy } = self;
+        let Self { id, tag, name, created, suspended, concurrent, plan, policy } = self;
         check_name(&name, names::validate_org_name(&name))?;
         let policy = policy.map(PolicyLine::into_policy).transpose()?.unwrap_or_default();
-        Ok(Org { id, tag, name, created, suspended, concurrent, policy })
+        Ok(Org { id, tag, name, created, suspended, concurrent, plan, policy })
     }
 }
 
@@ -195,6 +202,7 @@ fn key_line(export: &KeyExport, replaced: &[KeyDigest]) -> KeyLine {
         previous_until,
         revoked: key.revoked,
         quota: own,
+        plan: key.plan.clone(),
         policy: key.policy.clone(),
         last_used: key.last_used,
         uses: key.uses,
@@ -253,6 +261,7 @@ impl KeyLine {
             previous_until: self.previous_until,
             revoked: self.revoked,
             quota: own.transpose()?,
+            plan: self.plan,
             policy,
             last_used: self.last_used,
             uses: self.uses,

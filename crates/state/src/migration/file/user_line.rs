@@ -9,6 +9,7 @@ use crate::{CreationBucket, User, UserExport};
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, Permission, UserId, Voucher};
 use domain::names;
+use domain::plan_name::PlanName;
 use domain::quota::EXACT;
 
 #[derive(Serialize, Deserialize)]
@@ -22,7 +23,7 @@ pub(super) struct UserLine {
     created: Micros,
     #[serde(with = "clock::rfc3339::option")]
     removed: Option<Micros>,
-    /// This and the next four are left out when there are none.
+    /// This and the next five are left out when there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     vouched_by: Option<Voucher>,
     #[serde(default, with = "clock::rfc3339::option", skip_serializing_if = "Option::is_none")]
@@ -33,6 +34,8 @@ pub(super) struct UserLine {
     suspended_by_operator: bool,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     responsible: Option<UserId>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    plan: Option<PlanName>,
     /// The bucket of the keys that the user creates.
     creation: Option<CreationLine>,
 }
@@ -51,6 +54,7 @@ impl From<&UserExport> for UserLine {
             suspended,
             suspended_by_operator,
             responsible,
+            plan,
         } = export.user.clone();
         let creation = export.creation.map(|CreationBucket { bucket: Bucket { level, at }, per_us }| CreationLine {
             level,
@@ -69,6 +73,7 @@ impl From<&UserExport> for UserLine {
             suspended,
             suspended_by_operator,
             responsible,
+            plan,
             creation,
         }
     }
@@ -88,6 +93,7 @@ impl UserLine {
             suspended,
             suspended_by_operator,
             responsible,
+            plan,
             creation,
         } = self;
         match responsible {
@@ -115,6 +121,7 @@ impl UserLine {
             suspended,
             suspended_by_operator,
             responsible,
+            plan,
         };
         Ok(UserExport { user, creation })
     }

@@ -70,6 +70,11 @@ impl Decider {
         self.shared.decide_offline(&request, late_answer, down_since, clock::steady()).ok_or(unavailable)
     }
 
+    /// Decisions about keys of plans that the configuration does not have.
+    pub(crate) fn missing_plan_decisions(&self) -> u64 {
+        self.shared.missing_plan_decisions()
+    }
+
     /// The fault for which Redis decides nothing now; none while it does.
     pub(crate) fn fault(&self) -> Option<Fault> {
         let of_connection = || (!self.client.is_up()).then(|| self.client.fault(None, &CommandError::Unreachable));

@@ -9,12 +9,13 @@ use quick_cache::sync::Cache;
 
 use super::usage::CachedUsage;
 use super::verdict::Verdict;
-use crate::Key;
+use crate::limit_plans::smaller;
 use crate::redis::active_defaults::ActiveDefaults;
 use crate::redis::record_codec::{NO_RECORD, StoredKey, StoredRecords, StoredUser, Version};
 use crate::redis::record_names::RecordNames;
 use crate::redis::revocations::KeptRevocations;
 use crate::redis::slots::{SlotLease, SlotLeases};
+use crate::{Key, LimitsInForce};
 use domain::clock::Micros;
 use domain::identity::{AuthMethod, Permission, Principal, PrincipalHeaders};
 use domain::key::policy::KeyPolicy;
@@ -56,8 +57,12 @@ pub struct CachedKey {
     /// The provider no longer vouches for the user.
     pub(super) withdrawn: bool,
     pub(super) policy: Option<Box<KeyPolicy>>,
-    /// The default limits that `quota` and `concurrent` were computed with.
-    defaults: ActiveDefaults,
+    /// Number of the default limits that `quota`, `concurrent` and `slots` were computed with.
+    defaults: u64,
+    /// Time since which these are in force at this gateway.
+    quota_since: Micros,
+    /// The configuration does not have the plan of the key.
+    pub(super) is_plan_missing: bool,
     /// The effective quota.
     pub(super) quota: Quota,
     /// The effective concurrency limit.
@@ -86,14 +91,9 @@ impl KeyCache {
         Self { entries: Cache::new(CAPACITY), defaults, revocations }
     }
 
-    /// The active default limits.
-    pub(super) fn defaults(&self) -> ActiveDefaults {
-        **self.defaults.load()
-    }
-
     /// The entry of a digest, if it was computed with the active default limits.
     pub(super) fn lookup(&self, digest: &KeyDigest) -> Option<Arc<CachedKey>> {
-        self.lookup_offline(digest).filter(|key| key.defaults == self.defaults())
+        self.lookup_offline(digest).filter(|key| key.defaults == self.defaults.load().number)
     }
 
     /// The entry of a digest, even if the default limits have changed: Redis is not there to read the record again.
@@ -141,7 +141,7 @@ impl PresentedSecret {
 impl CachedKey {
     /// An entry for a presented digest, from records that were read at `now`, in steady time.
     pub(super) fn new(
-        defaults: ActiveDefaults,
+        (defaults, limits): (&ActiveDefaults, LimitsInForce<'_>),
         names: &RecordNames,
         digest: &KeyDigest,
         StoredRecords { key, org, user }: &StoredRecords,
@@ -168,11 +168,13 @@ impl CachedKey {
             org_suspended: org.org.suspended,
             withdrawn: user.as_ref().is_some_and(|user| user.user.withdrawn.is_some()),
             policy: key.key.policy.clone(),
-            defaults,
-            quota: defaults.limits.quota.in_force(key.key.quota),
+            defaults: defaults.number,
+            quota_since: defaults.quota_since,
+            is_plan_missing: limits.is_missing,
+            quota: limits.quota,
             concurrent: org.org.concurrent.unwrap_or(defaults.limits.concurrent),
             lease: leases.lease_of(org.org.tag),
-            slots: KeySlots::of_key(&key.key, leases),
+            slots: KeySlots::of_key(&key.key, limits.concurrent, leases),
             usage,
             confirmed: AtomicU64::new(now.0),
             verdict: Verdict::default(),
@@ -192,7 +194,7 @@ impl CachedKey {
     /// Time for which the quota is in force, in microseconds; that of the key's own, if it has one, at least for so
     /// long.
     pub(super) fn quota_age(&self, now: Micros) -> u64 {
-        now.since(self.defaults.quota_since)
+        now.since(self.quota_since)
     }
 
     /// The id of the key; `None` for a session quota key.
@@ -227,9 +229,9 @@ impl CachedKey {
 }
 
 impl KeySlots {
-    /// The slots of a key, if it has a limit of its own.
-    fn of_key(key: &Key, leases: &SlotLeases) -> Option<Box<Self>> {
-        let concurrent = key.policy.as_deref()?.concurrent?;
+    /// The slots of a key, if its policy or its plan has a limit.
+    fn of_key(key: &Key, of_plan: Option<u32>, leases: &SlotLeases) -> Option<Box<Self>> {
+        let concurrent = smaller(key.policy.as_deref().and_then(|policy| policy.concurrent), of_plan)?;
         Some(Box::new(Self { concurrent, lease: leases.key_lease_of(key.id) }))
     }
 

@@ -41,6 +41,7 @@ impl DeciderShared {
         if key.confirmed().after(max_staleness) < now {
             return None;
         }
+        self.count_missing_plan(&key);
         let refusal = key.refusal_at(request);
         let principal = Arc::clone(&key.principal);
         if let Some(refusal) = refusal {

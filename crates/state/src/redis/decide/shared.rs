@@ -33,6 +33,8 @@ pub struct DeciderShared {
     usages: WeakIndex<CachedUsage>,
     /// Number of changes that this process has made to the directory.
     changes: AtomicU64,
+    /// Decisions about keys of plans that the configuration does not have.
+    missing_plan_decisions: AtomicU64,
     /// Keys with uses that were admitted offline and have not been reported. Added by decisions without Redis, taken by
     /// the task that reports.
     unreported_keys: Mutex<Vec<Arc<CachedKey>>>,
@@ -59,6 +61,7 @@ impl DeciderShared {
             cache: KeyCache::new(defaults, revocations),
             usages: WeakIndex::default(),
             changes: AtomicU64::new(0),
+            missing_plan_decisions: AtomicU64::new(0),
             unreported_keys: Mutex::default(),
             health: DecisionHealth::default(),
         }
@@ -74,6 +77,18 @@ impl DeciderShared {
         self.changes.fetch_add(1, Ordering::Release);
     }
 
+    /// Counts a decision about a key, if the configuration does not have the plan of the key.
+    pub(super) fn count_missing_plan(&self, key: &CachedKey) {
+        if key.is_plan_missing {
+            self.missing_plan_decisions.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    /// Decisions about keys of plans that the configuration does not have.
+    pub(super) fn missing_plan_decisions(&self) -> u64 {
+        self.missing_plan_decisions.load(Ordering::Relaxed)
+    }
+
     /// The active default limits, which can be replaced.
     pub(crate) fn defaults(&self) -> &Arc<ArcSwap<ActiveDefaults>> {
         &self.cache.defaults
@@ -86,11 +101,12 @@ impl DeciderShared {
 
     /// A cache entry from records that were read at `now`, in steady time, under the active default limits.
     pub(super) fn cached_key(&self, digest: &KeyDigest, records: &StoredRecords, now: Micros) -> CachedKey {
-        let key = &records.key;
-        let defaults = self.cache.defaults();
-        let quota = defaults.limits.quota.in_force(key.key.quota);
-        let usage = self.usages.value_of(key.key.id, || CachedUsage::new(key, quota, now));
-        CachedKey::new(defaults, &self.names, digest, records, &self.slots, usage, now)
+        let StoredRecords { key, org, user } = records;
+        let defaults = self.cache.defaults.load();
+        let user = user.as_ref().map(|user| &user.user);
+        let limits = defaults.limits.limits_of_key(&key.key, user, Some(&org.org));
+        let usage = self.usages.value_of(key.key.id, || CachedUsage::new(key, limits.quota, now));
+        CachedKey::new((&**defaults, limits), &self.names, digest, records, &self.slots, usage, now)
     }
 
     /// Records a use of this cost that was admitted offline, to be reported.

@@ -119,8 +119,12 @@ impl DecisionSteps {
             shared.health.note_answer();
         }
         match outcome {
-            CallOutcome::Admitted(decided, permits) => Next::Break(Ok(admitted(&key, request, &decided, permits))),
+            CallOutcome::Admitted(decided, permits) => {
+                shared.count_missing_plan(&key);
+                Next::Break(Ok(admitted(&key, request, &decided, permits)))
+            }
             CallOutcome::Refused(decided, refusal) => {
+                shared.count_missing_plan(&key);
                 // It counts towards a local verdict.
                 local_refusal::add_refusal(&key, request, &decided, refusal, self.epoch);
                 Next::Break(Ok(denied(&key, request, &decided, refusal)))

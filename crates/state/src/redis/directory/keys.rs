@@ -68,7 +68,7 @@ impl Keys<'_> {
         origin: Origin<'_>,
     ) -> Result<u32, CommitError> {
         let names = &self.0.shared.names;
-        let quota = self.default_quota().in_force(key.quota);
+        let quota = self.quota_in_force(key, records);
         let full = Bucket::full(quota, key.created);
         let used = key.last_used.unwrap_or_default();
         let mut transaction = self.0.transaction();
@@ -192,7 +192,7 @@ impl Keys<'_> {
         }
     }
 
-    /// Changes quota and policy of a key, as it was planned. A use does not change the version of its record, so that
+    /// Changes limits and policy of a key, as it was planned. A use does not change the version of its record, so that
     /// the time of the last one is a check of its own.
     pub(super) async fn patch(
         self,
@@ -202,12 +202,11 @@ impl Keys<'_> {
         origin: Origin<'_>,
     ) -> Result<u32, CommitError> {
         let stored = records.stored_key(next.id)?;
-        let default = self.default_quota();
         let age = clock::now().since(self.0.shared.defaults.load().quota_since);
         let write = |transaction: &mut Transaction<CommitError>, record| {
             transaction.allow_oom();
-            if patch.quota != Field::Keep {
-                let [before, after] = [stored.key.quota, next.quota].map(|quota| default.in_force(quota));
+            if patch.changes_limits() {
+                let [before, after] = [&stored.key, next].map(|key| self.quota_in_force(key, records));
                 transaction.convert_quota(record, before, after, age);
             }
             let Some(PolicyChange { patch, allowed }) = &patch.policy else { return };
@@ -273,9 +272,11 @@ impl Keys<'_> {
         self.0.commit(transaction).await?.into_replicas()
     }
 
-    /// The quota of keys without one of their own.
-    pub(super) fn default_quota(self) -> Quota {
-        self.0.shared.defaults.load().limits.quota
+    /// The quota in force of a key, by the plans of its user and its organization as they were read.
+    fn quota_in_force(self, key: &Key, records: &ReadRecords) -> Quota {
+        let user = records.stored_user(key.org, key.user).ok().map(|(_, stored)| &stored.user);
+        let org = records.stored_org(key.org).ok().map(|stored| &stored.org);
+        self.0.shared.defaults.load().limits.limits_of_key(key, user, org).quota
     }
 
     /// One key, also one that is no longer listed.

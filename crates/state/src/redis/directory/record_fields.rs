@@ -5,6 +5,7 @@ use crate::redis::record_names::hex;
 use crate::{Key, Org, Session, User};
 use domain::identity::{Permission, Voucher};
 use domain::key::KeyDigest;
+use domain::plan_name::PlanName;
 use domain::quota::Quota;
 
 /// Field of a user whom the operator has suspended.
@@ -22,6 +23,7 @@ pub fn org_fields(org: &Org) -> Vec<(&'static str, String)> {
         ("suspended", u8::from(org.suspended).to_string()),
     ];
     fields.extend(org.concurrent.map(|concurrent| ("concurrent", concurrent.to_string())));
+    fields.extend(org.plan.as_ref().map(plan_field));
     fields.extend(org.policy.to_record().map(|policy| ("policy", policy)));
     fields
 }
@@ -40,6 +42,7 @@ pub fn user_fields(user: &User) -> Vec<(&'static str, String)> {
     fields.extend(user.suspended.map(|at| ("suspended", at.0.to_string())));
     fields.extend(user.suspended_by_operator.then(|| (SUSPENDED_BY, OPERATOR.to_owned())));
     fields.extend(user.responsible.map(|user| ("responsible", user.to_string())));
+    fields.extend(user.plan.as_ref().map(plan_field));
     fields.extend(user.vouched_by.iter().flat_map(voucher_fields));
     fields
 }
@@ -64,8 +67,14 @@ pub fn key_fields(key: &Key, digest: &KeyDigest) -> Vec<(&'static str, String)> 
     let times = [("rotated", key.rotated), ("previous_until", key.previous_until), ("revoked", key.revoked)];
     fields.extend(times.into_iter().filter_map(|(name, at)| Some((name, at?.0.to_string()))));
     fields.extend(key.quota.into_iter().flat_map(quota_fields));
+    fields.extend(key.plan.as_ref().map(plan_field));
     fields.extend(key.policy.as_deref().map(|policy| ("policy", policy.to_json())));
     fields
+}
+
+/// Field of the plan that a record was given.
+fn plan_field(plan: &PlanName) -> (&'static str, String) {
+    ("plan", plan.to_string())
 }
 
 /// Fields of a session's record.

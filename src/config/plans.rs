@@ -1,0 +1,33 @@
+//! The block `plans`: limits under names, which keys, users and organizations are given.
+
+use std::collections::BTreeMap;
+
+use super::limits;
+use domain::plan_name::PlanName;
+use domain::quota::Quota;
+use platform::settings::{Reported, Section, Value};
+use state::LimitPlan;
+
+/// Plans by their names.
+pub(super) type Plans = BTreeMap<PlanName, LimitPlan>;
+
+/// Reads the block `plans` of the file; none without one.
+pub(super) fn of_file(file: &mut Section<'_>) -> Result<Plans, Reported> {
+    let plans = file.optional("plans", |value| {
+        value.named(|name, value| {
+            let name = name.parse::<PlanName>().map_err(|error| value.report_key(error))?;
+            Ok((name, value.section(plan)?))
+        })
+    })?;
+    Ok(plans.unwrap_or_default().into_iter().collect())
+}
+
+/// Reads a plan: what it is sold by is written, and never a default that may change.
+fn plan(section: &mut Section<'_>) -> Result<LimitPlan, Reported> {
+    let missing = ["requests", "per"].into_iter().find(|key| !section.contains(key));
+    let missing = missing.map(|key| section.report(key, "is required"));
+    let strict = section.value_or("strict", false, Value::boolean);
+    let quota = limits::quota(section, Quota { strict, ..Quota::DEFAULT });
+    let concurrent = section.optional("concurrent", limits::concurrent)?;
+    missing.map_or(Ok(LimitPlan { quota, concurrent }), Err)
+}
