@@ -198,6 +198,8 @@ fn show_conditions(handles: &SharedHandles) {
         [status.replicas as f64, status.lag_bytes as f64, f64::from(u8::from(status.evicts)), ahead]
     };
     let state = Arc::clone(&handles.state);
+    handles.metrics.show_missing_plans(move || state.missing_plan_decisions() as f64);
+    let state = Arc::clone(&handles.state);
     let faults = move || state.faults().into_iter().map(Fault::label).collect();
     handles.metrics.show_state_faults(Fault::ALL.map(Fault::label), faults);
     handles.metrics.show_replication(move || replicated.replication().map(numbers));

@@ -1,22 +1,59 @@
 //! `keygate check`: reports all errors of the configuration file, and what `keygate serve` could not open.
 //!
+//! With `--state`, also what records name and the file does not have.
+//!
 //! Certificates and secrets are read with the configuration. The rest is looked at here, without creating or locking
 //! anything: the key that signs checkpoints, the directories of the data, and the file of the access log.
 
 use std::path::Path;
 
 use anyhow::anyhow;
+use serde_json::json;
 
+use super::call::Call;
 use super::installation::Installation;
 use super::service_user::ServiceUser;
-use super::{CliError, ExitStatus, output};
+use super::{CliError, ExitStatus, control, output};
 use crate::admission::RouteSettings;
 use crate::config::Config;
-use crate::doctor::{self, Check};
+use crate::doctor::{self, Check, MissingPlan};
+use domain::page::PageLimit;
 use platform::outbound::delivery::in_full;
 use platform::telemetry::access_log::SinkSettings;
 
-pub(super) fn run(installation: &Installation) -> Result<(), CliError> {
+/// Arguments of `keygate check`.
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Also list the keys, users and organizations whose plan the file does not have
+    #[arg(long)]
+    state: bool,
+}
+
+impl Args {
+    pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
+        run(installation)?;
+        if self.state { check_state(installation) } else { Ok(()) }
+    }
+}
+
+/// Checks that the file has the plans that records name.
+fn check_state(installation: &Installation) -> Result<(), CliError> {
+    let plans = installation.config()?.state.defaults().plans;
+    let missing = control::with_server(installation, async |server| {
+        doctor::find_missing(&plans, async |path, cursor| {
+            let query = json!({ "limit": PageLimit::MAX, "cursor": cursor });
+            server.perform(&Call::get(path).with_query(&query)).await
+        })
+        .await
+    })?;
+    if missing.is_empty() {
+        return Ok(output::line("state: the file has all plans that records name")?);
+    }
+    let lines: Vec<String> = missing.iter().map(MissingPlan::to_string).collect();
+    Err(CliError::new(ExitStatus::Configuration, anyhow!(lines.join("\n"))))
+}
+
+fn run(installation: &Installation) -> Result<(), CliError> {
     let config = installation.config()?;
     config.warnings().iter().for_each(output::note);
     doctor::warnings(&config, &[Check::Certificates], false)?.iter().for_each(output::note);

@@ -133,8 +133,9 @@ enum Command {
     ///
     /// Reads the file, and the secrets, keys and certificates that it names. Of the directories of the journal, the
     /// state and the admin socket, and of the file of the access log, it looks at the permissions only. It creates,
-    /// changes and locks nothing, opens no socket, looks up no name and asks no server.
-    Check,
+    /// changes and locks nothing, opens no socket, looks up no name and asks no server; but with --state it asks the
+    /// running gateway, or reads the state.
+    Check(check::Args),
     /// Show the configuration that the running gateway uses
     Config(config::Args),
     /// Manage organizations
@@ -234,7 +235,7 @@ impl Cli {
             Command::Init(args) => args.run(is_file_named),
             Command::Serve(args) => serve::run(&args, installation.config()?).map_err(serve::failed),
             Command::Upgrade(args) => args.run(installation),
-            Command::Check => check::run(installation),
+            Command::Check(args) => args.run(installation),
             Command::Config(args) => args.run(installation),
             Command::Org(args) => args.run(installation),
             Command::User(args) => args.run(installation),

@@ -27,6 +27,7 @@ mod upstreams;
 mod providers;
 mod exposure;
 mod routes;
+mod plans;
 mod listeners;
 mod decisions;
 mod files;
@@ -43,6 +44,7 @@ use environment::Environment;
 use finding::Findings;
 
 pub use finding::{Finding, Severity};
+pub use plans::{MissingPlan, find_missing};
 
 /// Time-out of a check: a Redis or an upstream that is away takes a few connection attempts.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(15);
@@ -72,6 +74,8 @@ pub enum Check {
     Providers,
     /// Routes.
     Routes,
+    /// Plans that records name and the configuration does not have.
+    Plans,
     /// Addresses of listeners, and the origin of the dashboard.
     Listeners,
     /// Modes of files with secrets.
@@ -80,7 +84,7 @@ pub enum Check {
 
 impl Check {
     /// All checks, in their order.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Configuration,
         Self::Gateway,
         Self::Process,
@@ -92,6 +96,7 @@ impl Check {
         Self::Upstreams,
         Self::Providers,
         Self::Routes,
+        Self::Plans,
         Self::Listeners,
         Self::Files,
     ];
@@ -115,6 +120,7 @@ impl Check {
             Self::Upstreams => "upstreams",
             Self::Providers => "providers",
             Self::Routes => "routes",
+            Self::Plans => "plans",
             Self::Listeners => "listeners",
             Self::Files => "files",
         }
@@ -133,6 +139,7 @@ impl Check {
             Self::Upstreams => upstreams::check(environment, findings).await,
             Self::Providers => providers::check(environment, findings).await,
             Self::Routes => routes::check(environment, findings),
+            Self::Plans => plans::check(environment, findings).await,
             Self::Listeners => listeners::check(environment, findings),
             Self::Files => files::check(environment, findings).await,
         }

@@ -8,6 +8,7 @@ use domain::secret::Secret;
 use journal::audit::{Durability, OnUnavailable};
 use keygate::config::Config;
 use platform::settings::{Document, Section, SettingsErrors};
+use state::{GivenPlans, LimitLevel, LimitPlans};
 
 use crate::support::lenient;
 
@@ -305,6 +306,40 @@ fn strict_quota_leaves_room_for_an_inflow() {
     assert_eq!(quota("strict: false").unwrap(), Quota::DEFAULT);
     let error = quota("requests: 60, burst: 60, strict: true").unwrap_err().to_string();
     assert!(error.contains("limits.key.burst") && error.contains("must be less than requests"), "{error}");
+}
+
+#[test]
+fn plans_have_the_bounds_of_limits_and_names_that_are_there() {
+    let with = |plans: &str, plan: &str| {
+        let text = MINIMAL.replace("limits:", &format!("{plans}\nlimits:{plan}"));
+        parse(&text).map(|config| config.state.defaults()).map_err(|error| error.to_string())
+    };
+    let free = "plans: { free: { requests: 10, per: 1m }, pro: { requests: 50, per: 1h, burst: 5, concurrent: 3 } }";
+    let defaults = with(free, "\n  plan: free").unwrap();
+    let names: Vec<&str> = defaults.plans.names().map(|name| name.as_str()).collect();
+    assert_eq!(names, ["free", "pro"]);
+    let limits = defaults.limits_of(None, GivenPlans::default());
+    let quota = Quota { requests: 10, per: Duration::from_secs(60), burst: 10, strict: false };
+    assert_eq!((limits.quota, limits.level, limits.concurrent), (quota, LimitLevel::Plan, None));
+    let pro = "pro".parse().unwrap();
+    let limits = defaults.limits_of(None, GivenPlans { key: Some(&pro), ..GivenPlans::default() });
+    assert_eq!((limits.quota.burst, limits.concurrent), (5, Some(3)));
+    assert_eq!(with("", "").unwrap().plans, LimitPlans::NONE);
+    for (plans, plan, reason) in [
+        (free, "\n  plan: fre", "limits.plan: `fre` is not a plan of `plans`; did you mean `free`?"),
+        ("", "\n  plan: free", "limits.plan: names a plan, and the file has no `plans`"),
+        ("plans: { free: { requests: 10 } }", "", "plans.free.per: is required"),
+        ("plans: { free: { per: 1h } }", "", "plans.free.requests: is required"),
+        ("plans: { free: { requests: 0, per: 1h } }", "", "plans.free.requests: 0 is out of range"),
+        ("plans: { free: { requests: 10, per: 1h, quota: 1 } }", "", "plans.free.quota"),
+        ("plans: { free: { requests: 10, per: 1h, concurrent: 0 } }", "", "plans.free.concurrent"),
+        ("plans: { a b: { requests: 10, per: 1h } }", "", "is not the name of a plan: up to 40 of letters"),
+        ("plans: { free: { requests: 9, per: 1h, burst: 9, strict: true } }", "", "must be less than requests"),
+    ] {
+        let error = with(plans, plan).unwrap_err();
+        assert!(error.contains(reason), "{plans}{plan}: {error}");
+        assert!(!error.contains("limits.plan") || reason.contains("limits.plan"), "one error for one mistake: {error}");
+    }
 }
 
 #[test]

@@ -341,3 +341,42 @@ fn hundred_reloads_under_load_lose_no_request_and_no_count() {
     assert!(explained.contains("\"in_flight\":0"), "{explained}");
     gateway.stop();
 }
+
+/// The values of a plan are the file's: a reload changes them for the next request of each key, and a plan that is gone
+/// is counted, found by `doctor`, and gives the limits for all others.
+#[test]
+fn plan_of_a_reloaded_file_holds_for_the_next_request() {
+    let upstream = ok();
+    let plans = |requests: u32| format!("plans: {{ pro: {{ requests: {requests}, per: 366d }} }}\n");
+    let (setup, key) = Setup::new(upstream.address, &plans(8)).and_key();
+    setup.ok(&["org", "set", "acme", "--plan", "pro"]);
+    let text = setup.text();
+    let gateway = setup.start();
+    let mut client = setup.client();
+    let mut policy = || {
+        let response = client.get("/", &key);
+        (response.status, response.header("ratelimit-policy").unwrap().split(';').nth(1).unwrap().to_owned())
+    };
+    assert_eq!(policy(), (200, "q=8".to_owned()));
+    let mut reload = |text: &str| {
+        setup.write(text);
+        gateway.hang_up();
+        setup.applied();
+        policy()
+    };
+    assert_eq!(reload(&text.replace(&plans(8), &plans(2))), (200, "q=2".to_owned()), "one of two tokens is left");
+    assert_eq!(reload(&text.replace(&plans(8), &plans(9))), (200, "q=9".to_owned()));
+    assert_eq!(reload(&text), (429, "q=8".to_owned()), "no request beyond the smaller plan's tokens");
+
+    assert!(setup.metric("keygate_missing_plan_decisions_total 0"));
+    setup.ok(&["check", "--state"]);
+    let doctor = || setup.keygate(&["doctor", "--only", "plans", "--json"]);
+    assert!(doctor().status.success());
+    assert_eq!(reload(&text.replace(&plans(8), "")).1, "q=1000");
+    assert!(setup.metric("keygate_missing_plan_decisions_total 1"));
+    let found = String::from_utf8(doctor().stdout).unwrap();
+    assert!(found.contains("\"subject\":\"plan pro\"") && found.contains("organization acme"), "{found}");
+    let checked = setup.keygate(&["check", "--state"]);
+    assert!(String::from_utf8(checked.stderr).unwrap().contains("organization acme has the plan pro"));
+    gateway.stop();
+}

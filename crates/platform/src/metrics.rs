@@ -126,6 +126,7 @@ pub struct GaugeGuard(IntGauge);
 
 // Help texts that do not fit their lines.
 const READY: &str = "1 while this readiness check passes, else 0";
+const MISSING_PLAN: &str = "Decisions about keys of plans that the configuration does not have";
 const STATE_CONNECTED: &str = "1 while the shared state decides, else 0; always 1 with embedded state";
 const STATE_FAULT: &str = "1 while decisions meet this fault at a server of the shared state, else 0";
 const DISK_LOW: &str = "1 while the volume of the audit journal is below its low-water mark, else 0";
@@ -172,6 +173,12 @@ impl Metrics {
     /// Shows whether the state answers: `state_connected`. To be called once.
     pub fn show_state(&self, is_connected: impl Fn() -> bool + Send + Sync + 'static) {
         self.show("state_connected", STATE_CONNECTED, None, is_connected);
+    }
+
+    /// Shows decisions about keys of plans that the configuration does not have: `missing_plan_decisions_total`. To be
+    /// called once.
+    pub fn show_missing_plans(&self, read: impl Fn() -> f64 + Send + Sync + 'static) {
+        self.register_computed(ComputedFamily::counter("missing_plan_decisions_total", MISSING_PLAN, read));
     }
 
     /// Shows what decisions of the state meet: `state_fault{fault}`, a series for each of these names. To be called

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use super::*;
 
 impl Installation {
-    fn file(&self, name: &str) -> String {
+    pub(super) fn file(&self, name: &str) -> String {
         self.directory.path().join(name).display().to_string()
     }
 

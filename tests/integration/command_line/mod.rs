@@ -10,6 +10,7 @@ mod key_policies;
 mod keys;
 mod offline_keys;
 mod permissions;
+mod plans;
 mod policy;
 mod secret_output;
 mod services;

@@ -8,6 +8,7 @@ mod inputs;
 mod calls;
 mod conditions;
 mod patches;
+mod plans;
 mod isolation;
 mod calls_at_random;
 mod stranger;

@@ -44,6 +44,7 @@ fn registered() -> BTreeSet<String> {
                 "self.show(",
                 "self.show_number(",
                 "self.show_sinks(",
+                "ComputedFamily::counter(",
                 "labelled(MetricType::COUNTER, ",
                 "labelled(MetricType::GAUGE, ",
                 "describe(",

@@ -9,8 +9,10 @@ use domain::plan_name::PlanName;
 use domain::quota::Quota;
 use domain::refusal::Refusal;
 use futures_util::{StreamExt as _, stream};
+use state::embedded::Settings;
 use state::{
-    Change, Defaults, Key, KeyPatch, LimitPlan, LimitPlans, Org, OrgPatch, PolicyScope, State, User, UserPatch,
+    Change, Defaults, Embedded, Key, KeyPatch, LimitPlan, LimitPlans, Org, OrgPatch, PolicyScope, State, User,
+    UserPatch,
 };
 
 use super::fixture::{
@@ -234,6 +236,40 @@ pub(super) async fn reload_reaches_each_key_with_its_next_request(state: &State,
 
 pub(super) async fn reload_changes_all_keys_of_a_plan_at_once(state: &State) {
     reload_reaches_each_key_with_its_next_request(state, 100).await;
+}
+
+#[test]
+fn plans_of_a_state_file_are_read_at_the_next_start() {
+    let _entered = super::runtime::enter();
+    let dir = tempfile::tempdir().unwrap();
+    let plans = defaults(&[("one", 11, None), ("two", 12, Some(2)), ("three", 13, None)], None);
+    let open = || {
+        let settings =
+            Settings { plans: plans.plans.clone(), ..super::embedded::settings(dir.path().join("state.db")) };
+        State::Embedded(Embedded::open(&settings).unwrap())
+    };
+    super::runtime::block_on(async {
+        let state = open();
+        let (fixture, key) = fixture_with_key(&state).await;
+        let other = fixture.key_of(&state, fixture.user(&state, "bob@example.com").await).await;
+        give_org(&state, &fixture, Some("three")).await;
+        give_user(&state, &fixture, Some("two")).await;
+        let own = fixture.key(&state).await;
+        give_key(&state, &own, Some("one")).await;
+        admit(&state, &own, clock::now()).await;
+        state.close().await;
+        drop(state);
+        let state = open();
+        let mut bursts = Vec::new();
+        for key in [&own, &key, &other] {
+            bursts.push(burst(&state, key).await);
+        }
+        assert_eq!(bursts, [11, 12, 13]);
+        let status = rate_limit_status(&state, &key, clock::now()).await;
+        assert_eq!(status.key_slots.map(|slots| slots.concurrent), Some(2));
+        assert_eq!(record(&state, &own).await.plan, Some(name("one")));
+        state.close().await;
+    });
 }
 
 #[test]

@@ -29,6 +29,12 @@ impl ComputedFamily {
         Self { desc: describe(name, help, &[], constant), kind: MetricType::GAUGE, read: Box::new(read) }
     }
 
+    /// Counter.
+    pub(super) fn counter(name: &str, help: &str, read: impl Fn() -> f64 + Send + Sync + 'static) -> Self {
+        let read = move || vec![(None, read())];
+        Self { desc: describe(name, help, &[], None), kind: MetricType::COUNTER, read: Box::new(read) }
+    }
+
     /// Family with one label, whose values must be bounded.
     pub(super) fn labelled(
         kind: MetricType,

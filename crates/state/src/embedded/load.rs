@@ -17,7 +17,7 @@ use super::{federation, key_policies, load_keys, management_tokens, retired, ses
 
 /// The columns of a user, in the order in which [`user`] reads them.
 const USER_COLUMNS: &str = "id, org, email, permissions, created, removed, withdrawn, suspended, \
-                            coalesce(suspended_by_operator, 0), responsible, provider, person, plan";
+                            coalesce(suspended_by_operator, 0), responsible, plan, provider, person";
 
 /// Reads the whole directory, with its sessions.
 pub(super) fn load(path: &Path, connection: &Connection, defaults: Defaults) -> rusqlite::Result<Directory> {
@@ -176,7 +176,8 @@ fn user(row: &Row<'_>) -> rusqlite::Result<User> {
         suspended: columns.time()?,
         suspended_by_operator: columns.value()?,
         responsible: columns.optional_text()?,
-        vouched_by: voucher(&mut columns)?,
         plan: columns.optional_text()?,
+        // The last one: without a provider it does not read the person.
+        vouched_by: voucher(&mut columns)?,
     })
 }

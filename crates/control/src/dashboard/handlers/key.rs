@@ -5,17 +5,19 @@ use std::time::Duration;
 use super::keys::activity_chart;
 use super::{HandlerResult, PageContext, key_id, key_policy, keys, render};
 use crate::dashboard::pages::{
-    AdmissionFilter, Gauge, KeyDetails, KeyLimits, KeyPage, LimitUsage, NavEntry, OutcomeText, RecordSource,
-    ResponsibleCell, Timestamp, UseFilter as PageFilter, UseRow, Verdict, format_count, link,
+    AdmissionFilter, Gauge, KeyDetails, KeyLimits, KeyPage, LimitUsage, NavEntry, OutcomeText, PlanCell, PolicyFacts,
+    RecordSource, ResponsibleCell, Timestamp, UseFilter as PageFilter, UseRow, Verdict, format_count, link,
 };
 use crate::management;
 use crate::management::{
-    ActivityReport, Explanation, Key, KeyActor, KeyStatus, LimitStatus, ManagementError, Org, UseFilter, UsePage, User,
+    ActivityReport, Explanation, Key, KeyActor, KeyStatus, LimitStatus, ManagementError, Org, PlanInForce, UseFilter,
+    UsePage, User,
 };
 use domain::key::KeyId;
 use domain::page::{PageLimit, PageQuery};
 use journal::audit::{Outcome, Record};
 use platform::settings::WithUnit;
+use state::LimitLevel;
 
 /// Uses on a page.
 const PAGE_SIZE: PageLimit = PageLimit::of(20);
@@ -77,7 +79,7 @@ async fn key_page(
         limits: key_limits(&key, &org),
         // The bucket of a revoked key limits no requests any more.
         usage: (!is_revoked).then(|| limit_usage(context, &standing)),
-        policy: key_policy::policy_facts(context, &key.policy),
+        policy: PolicyFacts { concurrent: concurrent(&key), ..key_policy::policy_facts(context, &key.policy) },
         verdict: Verdict { admitted: is_admitted(&key, &standing), sentence: verdict },
         activity: own_activity.map(activity_chart),
         older_refusals: older(&refusals, only_refused),
@@ -196,8 +198,25 @@ fn key_limits(key: &Key, org: &Org) -> KeyLimits {
         burst: key.limits.burst.into(),
         is_strict: key.limits.strict,
         is_own: key.limits.own,
+        plan: key.limits.plan.as_ref().map(plan_cell),
         concurrent: org.concurrent_in_force.into(),
     }
+}
+
+/// The requests in flight of a key: the smaller one of its policy and its plan.
+fn concurrent(key: &Key) -> Option<String> {
+    let of_plan = key.limits.plan.as_ref().and_then(|plan| plan.concurrent);
+    key.policy.concurrent.into_iter().chain(of_plan).min().map(|concurrent| format_count(concurrent.into()))
+}
+
+fn plan_cell(plan: &PlanInForce) -> PlanCell {
+    let of = match plan.of {
+        LimitLevel::Own | LimitLevel::Key => "this key",
+        LimitLevel::User => "its owner",
+        LimitLevel::Org => "the organization",
+        LimitLevel::Plan | LimitLevel::Default => "all others",
+    };
+    PlanCell { name: plan.name.to_string(), of, is_missing: plan.missing }
 }
 
 /// The unit of a usual period as a word; any other period as text, such as `2h`.

@@ -32,6 +32,7 @@ fn user_row(context: &PageContext<'_>, user: &User) -> UserRow {
         state: user.status(),
         is_of_operator: user.suspended_by_operator,
         permissions: permissions.join(", "),
+        plan: user.plan.as_ref().map(ToString::to_string),
         created: context.timestamp(user.created),
     }
 }

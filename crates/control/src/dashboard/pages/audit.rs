@@ -64,7 +64,7 @@ pub struct ChangeRow {
 }
 
 /// Operations and their texts.
-const ACTIONS: [(&str, &str); 29] = [
+const ACTIONS: [(&str, &str); 32] = [
     ("key.create", "Created a key"),
     ("key.import", "Imported a key"),
     ("key.rotate", "Rotated a key"),
@@ -74,18 +74,21 @@ const ACTIONS: [(&str, &str); 29] = [
     ("key.disable_unused", "Key disabled as unused"),
     ("key.enable", "Enabled a key"),
     ("key.limits", "Changed the limits of a key"),
+    ("key.plan", "Changed the plan of a key"),
     ("user.create", "Added a user"),
     ("user.permit", "Changed the permissions of a user"),
     ("user.withdraw", "Withdrew a user"),
     ("user.suspend", "Suspended a user"),
     ("user.resume", "Resumed a user"),
     ("user.reassign", "Named another person responsible for a service"),
+    ("user.plan", "Changed the plan of a user"),
     ("user.remove", "Removed a user"),
     ("org.create", "Created the organization"),
     ("org.suspend", "Suspended the organization"),
     ("org.resume", "Resumed the organization"),
     ("org.policy", "Changed the policy of the organization for new keys"),
     ("org.limits", "Changed the limits of the organization"),
+    ("org.plan", "Changed the plan of the organization"),
     ("session.link", "Created a sign-in link"),
     ("session.start", "Signed in"),
     ("session.choose_org", "Switched to the organization"),

@@ -16,8 +16,21 @@ pub struct KeyLimits {
     pub is_strict: bool,
     /// True if the limits are the key's own, and not the configured ones.
     pub is_own: bool,
+    /// The plan that gives the limits; `None` when none does.
+    pub plan: Option<PlanCell>,
     /// Requests that the organization may have in flight.
     pub concurrent: u64,
+}
+
+/// The plan that gives the limits of a key.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanCell {
+    /// Its name.
+    pub name: String,
+    /// The level that has it: `this key`, `its owner`, `the organization`, `all others`.
+    pub of: &'static str,
+    /// True if the configuration does not have it.
+    pub is_missing: bool,
 }
 
 /// Usage of the limits of a key and its organization.

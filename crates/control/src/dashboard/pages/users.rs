@@ -36,6 +36,8 @@ pub struct UserRow {
     pub is_of_operator: bool,
     /// Permissions, with commas; empty when there are none.
     pub permissions: String,
+    /// Plan; `None` when it has none of its own.
+    pub plan: Option<String>,
     /// Time of creation.
     pub created: Timestamp,
 }

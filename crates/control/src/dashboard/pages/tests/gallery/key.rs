@@ -43,6 +43,7 @@ pub(crate) fn key() -> KeyPage {
             burst: 1_000,
             is_strict: false,
             is_own: false,
+            plan: None,
             concurrent: 100,
         },
         usage: Some(LimitUsage {
@@ -113,6 +114,7 @@ fn unused_key() -> KeyPage {
             burst: 1,
             is_strict: true,
             is_own: true,
+            plan: None,
             concurrent: 100,
         },
         usage: Some(usage),
@@ -135,9 +137,11 @@ pub(crate) fn restricted_key(can_enable: bool) -> KeyPage {
         tags: vec!["team=billing".into(), HOSTILE.into()],
         disabled: Some(DisabledFact { since: ago(3 * DAY), by, can_enable }),
     };
+    let plan = PlanCell { name: "pro".into(), of: "the organization", is_missing: !can_enable };
     let sentence = "requests are refused (401): the key is disabled".into();
     KeyPage {
         key: KeyDetails { state: KeyStatus::Disabled, ..details() },
+        limits: KeyLimits { plan: Some(plan), ..key().limits },
         policy,
         verdict: Verdict { admitted: false, sentence },
         ..key()

@@ -27,11 +27,12 @@ fn row(email: &str, state: UserStatus, responsible: Option<ResponsibleCell>) -> 
     UserRow {
         id: format!("usr_{:032x}", email.len()),
         email: email.into(),
-        responsible,
         is_viewer: email.starts_with("ada"),
         state,
         is_of_operator: email == "import",
         permissions: if email.len().is_multiple_of(3) { String::new() } else { "org:admin, queries:read".into() },
+        plan: responsible.as_ref().map(|_| "pro".to_owned()),
+        responsible,
         created: ago(90 * DAY),
     }
 }
