@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::call::Call;
 use super::{CliError, ExitStatus};
+use ::control::management::Failure;
 use domain::problem::Problem;
 
 /// Name of the field of an answer that was given before, to the same call.
@@ -55,6 +56,12 @@ impl Answer {
             format!("key {id} has a new secret, {lost}; run `keygate key rotate {id}`")
         };
         anyhow!(message).into()
+    }
+
+    /// The error of a part of a call that was not done.
+    pub(super) fn failure(failure: &Failure) -> CliError {
+        let status = StatusCode::from_u16(failure.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        CliError::new(ExitStatus::of_response(status), anyhow!("{}", clause(&failure.detail)))
     }
 
     /// The error of an answer that is a problem (RFC 9457).

@@ -31,6 +31,10 @@ impl Call {
         Self::new(Method::POST, path)
     }
 
+    pub(super) fn put(path: &[&str]) -> Self {
+        Self::new(Method::PUT, path)
+    }
+
     /// A merge patch (RFC 7396).
     pub(super) fn patch(path: &[&str], patch: &impl Serialize) -> Self {
         Self::new(Method::PATCH, path).with_body(patch)

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use serde_json::{Value, json};
 
 use super::call::Call;
-use ::control::management::{KeyQuery, LimitUpdate, NewFederationRule, PolicyUpdate, UserKind};
+use ::control::management::{KeyQuery, LimitUpdate, NewFederationRule, UserKind};
 use domain::identity::Permission;
 use domain::key::KeyId;
 use platform::settings::WithUnit;
@@ -76,11 +76,6 @@ pub(super) fn enable_key(key: KeyId) -> Call {
 /// The call that disables a key.
 pub(super) fn disable_key(key: KeyId, leaked: bool) -> Call {
     Call::post(&["keys", &key.to_string(), "disable"]).with_body(&json!({ "leaked": leaked }))
-}
-
-/// The call that changes the policy of a key.
-pub(super) fn set_key(key: KeyId, policy: &PolicyUpdate) -> Call {
-    patch_key(key, &json!({ "policy": policy }))
 }
 
 /// The call that patches a key.

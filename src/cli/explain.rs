@@ -11,10 +11,10 @@ use super::key_record::{decision_text, events, insert_responsible, limit, owner}
 use super::key_target::{KeyTarget, TargetArgs};
 use super::output::{joined, or_dash, seconds, word};
 use super::plan_flags::limits_origin;
-use super::policy_text::policy_fields;
 use super::remote::{self, RemoteArgs, RemoteServer};
 use super::show::{Fields, Format, time};
 use super::{CliError, ExitStatus, control, org, output};
+use ::control::management::policy_text::policy_fields;
 use ::control::management::{Explanation, Key, KeyStatus, User};
 use domain::key::KeyId;
 use domain::refusal::Refusal;

@@ -1,7 +1,5 @@
 //! `keygate federation`: manages the rules by which tokens of a CI are exchanged for keys.
 
-use std::collections::BTreeMap;
-use std::fmt::Display;
 use std::time::Duration;
 
 use anyhow::anyhow;
@@ -16,6 +14,7 @@ use super::show::{self, Fields, Shown};
 use super::table::Column;
 use super::user::InOrg;
 use super::{CliError, ExitStatus, RemoteCommand};
+use ::control::management::policy_text::pairs;
 use ::control::management::{FederationRule, NewFederationRule};
 use domain::identity::Permission;
 use platform::settings::{WithUnit, parse_duration};
@@ -150,13 +149,4 @@ impl Shown for FederationRule {
         }
         fields
     }
-}
-
-/// `NAME=VALUE` of each.
-fn pairs(values: &BTreeMap<String, impl Display>) -> Vec<String> {
-    values.iter().map(|(name, value)| format!("{name}={value}")).collect()
-}
-
-pub(super) fn claims_text(claims: &BTreeMap<String, ClaimPattern>) -> String {
-    pairs(claims).join(" ")
 }

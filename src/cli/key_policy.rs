@@ -8,12 +8,12 @@ use serde_json::json;
 
 use super::call::Call;
 use super::calls::{disable_key, patch_key};
-use super::expiry::parse_expiry;
 use super::installation::Installation;
 use super::key_target::{KeyTarget, KeyTargetParser, TargetArgs};
 use super::plan_flags::PlanChange;
 use super::show::{self, Format, Shown};
 use super::{CliError, ExitStatus, control};
+use ::control::management::expiry::parse_expiry;
 use ::control::management::{Key, PolicyUpdate};
 use domain::clock::Micros;
 use domain::identity::Permission;

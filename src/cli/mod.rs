@@ -74,8 +74,6 @@ mod table;
 mod show;
 mod list;
 mod key_record;
-mod policy_text;
-mod expiry;
 mod key_target;
 mod error;
 

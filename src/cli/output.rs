@@ -11,6 +11,8 @@ use serde::Serialize;
 
 use domain::names;
 
+pub(super) use ::control::management::policy_text::seconds;
+
 /// A text with all characters escaped that do not show: in it, each is as in a string of Rust.
 pub(super) struct Escaped<T>(pub(super) T);
 
@@ -111,15 +113,6 @@ impl JsonList {
 pub(super) fn fields(fields: &[(&str, String)]) -> io::Result<()> {
     let width = fields.iter().map(|(name, _)| name.len()).max().unwrap_or(0);
     fields.iter().try_for_each(|(name, value)| line(format!("{name:<width$}  {value}").trim_end()))
-}
-
-/// An RFC 3339 time to the second: `2026-11-20T21:08:00Z`.
-pub(super) fn seconds(time: impl Display) -> String {
-    let time = time.to_string();
-    match time.split_once('.') {
-        Some((seconds, _)) => format!("{seconds}Z"),
-        None => time,
-    }
 }
 
 /// A value that may be absent, as a cell.

@@ -6,13 +6,13 @@ use clap::Subcommand;
 use serde_json::json;
 
 use super::call::Call;
-use super::expiry::parse_expiry;
 use super::installation::Installation;
 use super::list::{self, Row};
 use super::output::{joined, line, note, or_dash, seconds, texts, word};
 use super::show::{self, Fields, Shown, time};
 use super::table::Column;
 use super::{CliError, RemoteCommand};
+use ::control::management::expiry::parse_expiry;
 use ::control::management::{Descendants, NewToken, Token, TokenSettings};
 use domain::clock::Micros;
 use domain::key::policy::Network;

@@ -51,6 +51,7 @@ mod bounds;
 pub mod embedded;
 pub mod redis;
 pub mod migration;
+mod trial;
 
 pub use bounds::Bounds;
 pub use change::Change;
@@ -78,6 +79,7 @@ pub use records::{Key, Org, User};
 pub use redis::Redis;
 pub use revocation_log::{RevocationEntry, RevocationLog};
 pub use sessions::{Membership, Session, TicketSource, is_session_quota_digest, session_quota_digest};
+pub use trial::{Excerpt, TrialError};
 pub use validity::{CredentialId, CredentialStatus, EntryEffect, RevokedBy, Validity};
 
 /// Settings of one variant of the state.

@@ -1,32 +1,22 @@
 //! `keygate apply`: creates, changes, revokes and removes organizations, users, permissions, keys and limits from a
 //! file, after it has shown a plan.
 //!
-//! Every change is an operation of management, as of the other commands: authorized, audited, through the running
-//! gateway or on the stores.
+//! The gateway plans, by a dry run of its own operations, and applies: every change is an operation of management, as
+//! those of the other commands. This reads the file, sends it part by part, prints the plan, and asks.
 
-mod document;
-mod flaws;
-mod plan;
-mod step;
-mod org_policy_step;
-mod user_step;
-mod policy_step;
-mod rule_step;
-mod org_users;
-mod present;
+mod file;
+mod parts;
 
-use std::fs::File;
-use std::io::{self, BufRead as _, IsTerminal as _, Read as _, Write as _};
-use std::path::{Path, PathBuf};
+use std::io::{self, BufRead as _, IsTerminal as _, Write as _};
+use std::path::PathBuf;
 
-use anyhow::{Context as _, anyhow, bail};
-use serde::de::IgnoredAny;
+use anyhow::anyhow;
+use serde::Serialize;
 use serde_json::json;
 
-use self::document::Document;
-use self::plan::plan;
-use self::present::Present;
-use self::step::{Action, Step};
+use self::parts::{Part, cut};
+use super::answer::Answer;
+use super::call::Call;
 use super::control::{self, Server};
 use super::installation::Installation;
 use super::output::Escaped;
@@ -34,10 +24,8 @@ use super::progress::ProgressLine;
 use super::remote::RemoteArgs;
 use super::show::Format;
 use super::{CliError, ExitStatus, output};
+use ::control::management::{Action, Application, Document, PlanStep};
 use domain::counted::Counted;
-
-/// Bytes of a file at most: some two hundred thousand keys with their users.
-const MAX_FILE: u64 = 64 << 20;
 
 /// Arguments of `keygate apply`.
 #[derive(Debug, clap::Args)]
@@ -59,12 +47,20 @@ pub(super) struct Args {
 
 impl Args {
     pub(super) fn run(self, installation: &Installation) -> Result<(), CliError> {
-        let document = read_document(&self.file).map_err(|error| CliError::new(ExitStatus::Usage, error))?;
-        control::with_server(installation, async |server| self.apply(server, &document).await)
+        let document = file::read(&self.file).map_err(|error| CliError::new(ExitStatus::Usage, error))?;
+        control::with_server(installation, async |server| self.apply(server, document).await)
     }
 
-    async fn apply(&self, server: &mut Server<'_>, document: &Document) -> Result<(), CliError> {
-        let steps = plan(document, &Present::read(server, document).await?);
+    async fn apply(&self, server: &mut Server<'_>, document: Document) -> Result<(), CliError> {
+        let mut planned: Vec<(Part, Vec<PlanStep>)> = Vec::new();
+        for part in cut(document) {
+            let call = call(&part).with_query(&json!({ "dry_run": true }));
+            let Application { mut steps, .. } = server.perform(&call).await?;
+            // An organization that cannot be made is a conflict in each of its parts.
+            steps.retain(|step| !planned.last().is_some_and(|(_, last)| last.contains(step)));
+            planned.push((part, steps));
+        }
+        let steps: Vec<&PlanStep> = planned.iter().flat_map(|(_, steps)| steps).collect();
         self.show(&steps)?;
         let conflicts = steps.iter().filter(|step| step.action == Action::Conflict).count();
         if conflicts > 0 {
@@ -82,18 +78,25 @@ impl Args {
             self.confirm(steps.len())?;
         }
         let mut progress = ProgressLine::new();
-        for (number, step) in steps.iter().enumerate() {
-            progress.show(|| format!("applied {number} of {}", Counted(steps.len(), "change")));
-            if let Err((done, error)) = perform(server, step).await {
-                return Err(error.context(format!("{}; run it again", progress_text(number, steps.len(), step, done))));
+        let mut applied = 0;
+        for (part, planned) in planned.iter().filter(|(_, planned)| !planned.is_empty()) {
+            progress.show(|| format!("applied {applied} of {}", Counted(steps.len(), "change")));
+            let Application { steps: done, failed } =
+                server.perform(&call(&json!({ "organizations": part.organizations }))).await?;
+            applied += done.len();
+            if let Some(failure) = failed {
+                let step = planned.get(done.len()).map(|step| format!("`{}`", Escaped(step)));
+                let step = step.unwrap_or_else(|| "a record".to_owned());
+                let progress = format!("applied {applied} of {}, then {step}", Counted(steps.len(), "change"));
+                return Err(Answer::failure(&failure).context(format!("{progress} failed; run it again")));
             }
         }
         drop(progress);
-        self.show_result(&steps, steps.len())
+        self.show_result(&steps, applied)
     }
 
     /// Shows the plan, for people.
-    fn show(&self, steps: &[Step]) -> io::Result<()> {
+    fn show(&self, steps: &[&PlanStep]) -> io::Result<()> {
         if self.format.json {
             return Ok(());
         }
@@ -101,7 +104,7 @@ impl Args {
         if steps.is_empty() { output::line("nothing to change") } else { Ok(()) }
     }
 
-    fn show_result(&self, steps: &[Step], applied: usize) -> Result<(), CliError> {
+    fn show_result(&self, steps: &[&PlanStep], applied: usize) -> Result<(), CliError> {
         if self.format.json {
             output::json(&json!({ "plan": steps, "applied": applied }))?;
         } else if applied > 0 {
@@ -125,36 +128,7 @@ impl Args {
     }
 }
 
-/// Reads a file; `-` is standard input. It is refused whole when anything in it is wrong.
-fn read_document(path: &Path) -> anyhow::Result<Document> {
-    let mut text = String::new();
-    let name = path.display();
-    let read = if path == Path::new("-") {
-        io::stdin().lock().take(MAX_FILE + 1).read_to_string(&mut text)
-    } else {
-        File::open(path).and_then(|file| file.take(MAX_FILE + 1).read_to_string(&mut text))
-    };
-    let length = read.with_context(|| format!("{name}: cannot be read"))?;
-    if length as u64 > MAX_FILE {
-        bail!("{name}: is larger than {} MiB; split it", MAX_FILE >> 20);
-    }
-    let (mut document, outline) = Document::parse(&text).map_err(|error| anyhow!("{name}: {}", Escaped(error)))?;
-    let flaws = flaws::find(&document, &outline);
-    let lines = flaws.iter().map(|flaw| format!("{name}:{}:{}: {}", flaw.at.line, flaw.at.column, flaw.what));
-    document.normalize();
-    if flaws.is_empty() { Ok(document) } else { Err(anyhow!("{}", lines.collect::<Vec<_>>().join("\n"))) }
-}
-
-/// Performs the calls of a step; after an error, with the number of those that were done.
-async fn perform(server: &mut Server<'_>, step: &Step) -> Result<(), (usize, CliError)> {
-    for (done, call) in step.calls.iter().enumerate() {
-        server.perform::<IgnoredAny>(call).await.map_err(|error| (done, error))?;
-    }
-    Ok(())
-}
-
-/// Text of the progress of a plan when a step failed after `done` of its operations.
-fn progress_text(number: usize, all: usize, step: &Step, done: usize) -> String {
-    let part = if done > 0 { format!(", after its first {}", Counted(done, "operation")) } else { String::new() };
-    format!("applied {number} of {}, then `{}` failed{part}", Counted(all, "change"), Escaped(step))
+/// The call that applies a part.
+fn call(part: &impl Serialize) -> Call {
+    Call::put(&["apply"]).with_body(part)
 }

@@ -159,5 +159,5 @@ fn file_has_the_id_and_the_digest_of_a_key_made_offline() {
     assert_eq!((&shown["imported"], &shown["limits"]["requests"]), (&Value::from(false), &Value::from(5)));
     conflict(&file(&format!("{tag}dE6gH0"), &sha256, ""), "a key made offline has both");
     let taken = installation.apply(&file(&id, &KeyDigest::of(b"another").to_hex(), ""), "--yes");
-    assert!(taken.code == 1 && taken.err.contains("is taken"), "{taken:?}");
+    assert!(taken.code == 1 && taken.out.contains("is taken"), "{taken:?}");
 }

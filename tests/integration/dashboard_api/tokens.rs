@@ -1,7 +1,7 @@
 //! Management tokens of administrators: in the API, on the pages, and at the management API, where programs present
 //! them.
 
-use control::management::{self, TokenSettings, User};
+use control::management::{self, OrgUpdate, TokenSettings, User};
 use domain::clock::Micros;
 use domain::identity::OrgId;
 use serde_json::{Value, json};
@@ -213,6 +213,42 @@ fn token_of_an_admin_does_nothing_that_is_the_operators_and_nothing_elsewhere() 
     }
     assert_eq!(call(&setup, &token, "POST", &format!("/v1/keys/{key}/revoke"), None).status, 200);
     assert_eq!(ada.get(&format!("/keys/{key}")).json()["status"], "revoked");
+}
+
+/// The plan has the bounds of the organization, and what the operator has disabled, as refusals.
+#[test]
+fn plan_of_an_admin_has_what_would_be_refused() {
+    let setup = setup("");
+    let ada = setup.admin();
+    setup.gateway.perform(async |to, now| {
+        let policy: OrgUpdate = serde_json::from_value(json!({ "policy": { "max_expiry": "30d" } })).unwrap();
+        management::update_org(to, OPERATOR, "acme", policy, now).await
+    });
+    let ((_, late), (_, disabled)) = (ada.key("late"), ada.key("disabled"));
+    let id = disabled.parse().unwrap();
+    setup.gateway.perform(async |to, now| management::disable_key(to, OPERATOR, id, false, now).await);
+    let token = create(&ada, &SCOPES);
+    let apply = |query: &str, keys: Value| {
+        let document = json!({ "organizations": [{ "name": "acme", "keys": keys }] });
+        let answer = call(&setup, &token, "PUT", &format!("/v1/apply{query}"), Some(document));
+        assert_eq!(answer.status, 200, "{}", answer.code());
+        answer.json()
+    };
+    for (key, reason, code) in [
+        (json!({ "id": late, "expires": "2199-01-01" }), "would expire after ", "invalid_policy"),
+        (json!({ "id": disabled, "disabled": false }), "disabled by the operator", "disabled_by_operator"),
+        (json!({ "id": late, "limits": { "requests": 9, "per": "1m" } }), "you may not do this", "not_allowed"),
+    ] {
+        let step = &apply("?dry_run=true", json!([key]))["steps"][0];
+        assert_eq!(step["action"], "conflict", "{step}");
+        assert!(step["reason"].as_str().unwrap().contains(reason), "{step}");
+        let applied = apply("", json!([key]));
+        assert_eq!((&applied["steps"], &applied["failed"]["code"]), (&json!([]), &json!(code)));
+    }
+    let tagged = json!([{ "id": late, "tags": { "team": "billing" } }]);
+    let planned = apply("?dry_run=true", tagged.clone());
+    assert_eq!(planned["steps"][0]["changes"][0], json!({ "field": "tags", "old": "none", "new": "team=billing" }));
+    assert_eq!(apply("", tagged)["steps"], planned["steps"], "what an administrator may is applied");
 }
 
 #[test]

@@ -6,6 +6,7 @@ mod callers;
 mod lists;
 mod inputs;
 mod calls;
+mod apply;
 mod conditions;
 mod patches;
 mod plans;

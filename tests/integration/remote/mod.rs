@@ -35,9 +35,18 @@ impl Fixture {
         Self::with("")
     }
 
+    /// The same, where a token has these calls.
+    fn limited(calls: &str) -> Self {
+        Self::configured("", &format!("limits: {{ management: {calls} }}\n"))
+    }
+
     /// The same, with more TLS settings of the management listener. The authority has certified the client, too, by the
     /// name `pipeline.example`.
     fn with(tls: &str) -> Self {
+        Self::configured(tls, "")
+    }
+
+    fn configured(tls: &str, more: &str) -> Self {
         let files = tempfile::tempdir().unwrap();
         let authority = Authority::new();
         authority.write(&files.path().join("ca.pem"));
@@ -46,7 +55,7 @@ impl Fixture {
         let path = files.path().display();
         let listen = format!(
             "\nlisten: [{{ address: 127.0.0.1:0 }}, {{ address: 127.0.0.1:0, serves: management, \
-             tls: {{ certificates: [{{ chain: {path}/server.pem, key: {path}/server.key }}] {} }} }}]\n",
+             tls: {{ certificates: [{{ chain: {path}/server.pem, key: {path}/server.key }}] {} }} }}]\n{more}",
             tls.replace("FILES", &path.to_string()),
         );
         let upstream = Upstream::start();

@@ -36,6 +36,7 @@ mod orgs;
 mod users;
 mod keys;
 mod csv;
+mod apply;
 mod tokens;
 mod sessions;
 mod audit;

@@ -3,7 +3,7 @@
 
 use super::call::{Operation, Subject};
 use super::mount::Mount;
-use super::{audit, document, keys, orgs, sessions, state_export, tokens, users};
+use super::{apply, audit, document, keys, orgs, sessions, state_export, tokens, users};
 use crate::management::RouteError;
 
 /// Weight of a call among those of a person.
@@ -102,6 +102,7 @@ pub(super) const ROUTES: &[Route] = &[
     post("keys/{key}/enable", ALL, |call| Box::pin(keys::enable(call))).of(Subject::Key),
     get("keys/{key}/requests", ALL, USES, |call| Box::pin(audit::list_uses(call))),
     get("keys/{key}/explain", ALL, &[], |call| Box::pin(keys::explain(call))),
+    put("apply", ADMIN, |call| Box::pin(apply::apply(call))).with_query(&["dry_run"]),
     get("usage", ALL, USAGE, |call| Box::pin(audit::show_usage(call))),
     get("audit", ALL, RECORDS, |call| Box::pin(audit::list_records(call))),
     get("tokens", ALL, OF_ORG, |call| Box::pin(tokens::list(call))),
@@ -153,6 +154,10 @@ pub(crate) fn find<'a>(mount: Mount, method: &str, segments: &[&'a str]) -> Resu
 impl Route {
     const fn of(self, subject: Subject) -> Self {
         Self { subject, ..self }
+    }
+
+    const fn with_query(self, query: &'static [&'static str]) -> Self {
+        Self { query, ..self }
     }
 
     const fn with_secret(self, member: &'static str) -> Self {

@@ -209,6 +209,9 @@ errors! {
     /// Another record has this name, email, tag, id or digest; the text says which.
     #[error("this {0} is in use already; choose another")]
     Taken(&'static str) => row(Conflict, "taken");
+    /// A record of a document cannot become what the document says.
+    #[error("{0}")]
+    ApplyConflict(String) => row(Conflict, "apply_conflict");
     #[error("a key with this SHA-256 was imported or made already, as key {0}")]
     AlreadyImported(KeyId) => row(Conflict, "taken");
     #[error(

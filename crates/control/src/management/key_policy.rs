@@ -44,7 +44,7 @@ impl PolicyUpdate {
     }
 
     /// The change of the record.
-    fn into_patch(self) -> PolicyPatch {
+    pub(super) fn into_patch(self) -> PolicyPatch {
         fn field<T>(value: Option<Option<T>>) -> Field<T> {
             value.map_or(Field::Keep, |value| value.map_or(Field::Clear, Field::Set))
         }

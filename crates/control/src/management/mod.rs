@@ -67,6 +67,9 @@ mod links;
 mod sign_in;
 mod withdrawal;
 mod patches;
+mod apply;
+pub mod expiry;
+pub mod policy_text;
 mod backup;
 mod operands;
 pub mod given;
@@ -80,6 +83,10 @@ mod error;
 
 pub use actor::{
     ADMIN, Actor, ClientInfo, Conditions, IdempotentCall, Operator, Program, SignedInUser, authenticate_session,
+};
+pub use apply::{
+    Action, Application, Document, Failure, FieldChange, Flaw, KeySpec, LimitSpec, MAX_RECORDS, OrgSpec, PlanStep,
+    RuleSpec, UserSpec, apply_document, plan_document,
 };
 pub use backup::{AcceptedState, StateExport, accept_state, export_state, import_state};
 pub(crate) use backup::{STATE_MEDIA_TYPE, run_beside};
@@ -146,6 +153,8 @@ pub struct Management {
     sessions: Option<SessionSettings>,
     /// Seconds until a change is durable.
     duration: Histogram,
+    /// True of a trial, whose changes are not recorded.
+    is_trial: bool,
 }
 
 impl Management {
@@ -164,6 +173,7 @@ impl Management {
             gateway: settings.gateway.clone(),
             sessions: None,
             duration: metrics.change.clone(),
+            is_trial: false,
         }
     }
 

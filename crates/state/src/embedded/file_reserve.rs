@@ -66,11 +66,23 @@ impl FileReserve {
         reserve
     }
 
+    /// No space: that of a database in memory, which has neither a file nor a log.
+    pub(super) fn of_memory() -> Self {
+        Self { log: PathBuf::new(), stored_pages: 0, retry_at: None }
+    }
+
+    fn is_of_memory(&self) -> bool {
+        self.log.as_os_str().is_empty()
+    }
+
     /// Checks that there are spare pages for a demand, and adds some when there are too few.
     ///
     /// # Errors
     /// When there are too few, and none can be added: the disk is full.
     pub(super) fn check(&mut self, connection: &Connection, demand: Demand) -> rusqlite::Result<()> {
+        if self.is_of_memory() {
+            return Ok(());
+        }
         let failed = match self.retry_at.filter(|retry_at| Instant::now() < *retry_at) {
             Some(_) => Some(disk_full()),
             None => self.replenish(connection).err(),
@@ -146,6 +158,9 @@ impl FileReserve {
 
     /// Closes the database, and keeps the space of its write-ahead log, which is empty then.
     pub(super) fn close(&self, connection: Connection) {
+        if self.is_of_memory() {
+            return;
+        }
         let emptied = connection
             // SQLite removes the log when it closes a database, unless it leaves out the checkpoint.
             .set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)

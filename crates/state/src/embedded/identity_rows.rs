@@ -116,7 +116,7 @@ impl Drop for StateIdentityWatch {
 }
 
 /// The files of an open state: the database and its write-ahead log, each with its device and inode.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct OpenFiles(Vec<(PathBuf, (u64, u64))>);
 
 impl OpenFiles {

@@ -9,7 +9,7 @@
 //! - One process has the file at a time (`state_file`). It keeps space for revocations on a full disk (`file_reserve`).
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
@@ -20,6 +20,7 @@ use domain::key::KeyId;
 use domain::page::Page;
 use domain::quota::{Quota, RateLimitStatus};
 use parking_lot::RwLockReadGuard;
+use rusqlite::Connection;
 
 use super::cursor_secret::CursorSecret;
 use super::identity::{IdentityGuard, StateIdentity};
@@ -160,8 +161,28 @@ impl Embedded {
 
     fn open_locked(settings: &Settings, lock: Lock) -> Result<Self, OpenError> {
         let path = &settings.path;
-        let sqlite = |source| OpenError::Sqlite { path: path.clone(), source };
         let connection = state_file::open(path)?;
+        let reserve = FileReserve::new(path, &connection);
+        let files = OpenFiles::new(path).map_err(|source| OpenError::Io { path: path.clone(), source })?;
+        Self::start(path, connection, reserve, files, lock, settings.defaults())
+    }
+
+    /// An empty state in memory, with no file: for changes that are only tried.
+    pub(super) fn in_memory(defaults: Defaults) -> Result<Self, OpenError> {
+        let connection = state_file::open_in_memory()?;
+        let path = Path::new(state_file::IN_MEMORY);
+        Self::start(path, connection, FileReserve::of_memory(), OpenFiles::default(), Lock::of_memory(), defaults)
+    }
+
+    fn start(
+        path: &Path,
+        connection: Connection,
+        reserve: FileReserve,
+        files: OpenFiles,
+        lock: Lock,
+        defaults: Defaults,
+    ) -> Result<Self, OpenError> {
+        let sqlite = |source| OpenError::Sqlite { path: path.to_owned(), source };
         let written_back_at = load::read_written_back_at(&connection).map_err(sqlite)?;
         let written_back_line = load::read_written_back_line(&connection).map_err(sqlite)?;
         let cursor_secret = load::read_cursor_secret(&connection).map_err(sqlite)?;
@@ -169,12 +190,10 @@ impl Embedded {
         // A commit that was acknowledged is never lost.
         let identity = Arc::new(IdentityGuard::new(Duration::ZERO));
         identity.observe(Some(found.clone()), Instant::now());
-        let directory = Arc::new(load::load(path, &connection, settings.defaults()).map_err(sqlite)?);
-        let reserve = FileReserve::new(path, &connection);
-        let io = |source| OpenError::Io { path: path.clone(), source };
-        let files = OpenFiles::new(path).map_err(io)?;
+        let directory = Arc::new(load::load(path, &connection, defaults).map_err(sqlite)?);
         let watched = StateIdentityWatch { guard: Arc::clone(&identity), identity: found, files };
-        let writer = Writer::start(connection, reserve, Arc::clone(&directory), watched).map_err(io)?;
+        let writer = Writer::start(connection, reserve, Arc::clone(&directory), watched)
+            .map_err(|source| OpenError::Io { path: path.to_owned(), source })?;
         let handover = HandoverSwitch::new();
         Ok(Self { directory, written_back_at, written_back_line, cursor_secret, identity, handover, writer, lock })
     }

@@ -87,6 +87,9 @@ const ADDED_COLUMNS: [(&str, &str, &str); 7] = [
     ("keys", "plan", "TEXT"),
 ];
 
+/// Stands for the path of a database in memory.
+pub(super) const IN_MEMORY: &str = ":memory:";
+
 /// The exclusive right to a state file, released on drop.
 ///
 /// - The lock belongs to the open file and not to the process: a process that was handed a copy of the descriptor has
@@ -123,6 +126,11 @@ impl Lock {
             return Err(OpenError::Locked(state.to_owned()));
         }
         Ok(Self { path, file: Mutex::new(Some(file)) })
+    }
+
+    /// The lock of a database in memory, which no other process can open.
+    pub(super) fn of_memory() -> Self {
+        Self { path: IN_MEMORY.into(), file: Mutex::new(None) }
     }
 
     /// A copy of the open file, which holds the lock as well.
@@ -180,8 +188,18 @@ pub(super) fn open(path: &Path) -> Result<Connection, OpenError> {
     disk::read_ahead(&file).unwrap_or_else(|error| tracing::debug!(%error, "cannot read the state file ahead"));
     // Before SQLite has locks of the file: this would release them.
     drop(file);
+    prepare(path, Connection::open(path))
+}
+
+/// Opens a database in memory, which goes with its connection.
+pub(super) fn open_in_memory() -> Result<Connection, OpenError> {
+    prepare(Path::new(IN_MEMORY), Connection::open_in_memory())
+}
+
+/// Prepares an open database, and creates its tables when it is new.
+fn prepare(path: &Path, opened: rusqlite::Result<Connection>) -> Result<Connection, OpenError> {
     let sqlite = |source| OpenError::Sqlite { path: path.to_owned(), source };
-    let connection = Connection::open(path).map_err(sqlite)?;
+    let connection = opened.map_err(sqlite)?;
     // The lock file keeps other gateways away: any other program that has the database locked is not waited for.
     connection.busy_timeout(Duration::ZERO).map_err(sqlite)?;
     let version: i64 = connection.pragma_query_value(None, "user_version", |row| row.get(0)).map_err(sqlite)?;

@@ -1,38 +1,54 @@
-//! Errors of the file of `keygate apply` beyond its syntax, each with its place: what the operations would refuse, and
-//! records that are there twice.
+//! Errors of a document beyond its syntax, each with its path: what the operations would refuse whatever the state has,
+//! and records that are there twice.
 
 use std::collections::{HashMap, HashSet};
+use std::fmt;
 
 use super::document::{Document, KeySpec, LimitSpec, OrgSpec, RuleSpec, UserSpec};
-use super::policy_step;
-use crate::cli::output::Escaped;
-use ::control::management::{self, LimitUpdate, ManagementError};
+use super::key;
+use crate::management::{self, LimitUpdate, ManagementError};
 use domain::key::policy::InvalidKeyPolicy;
 use domain::names;
 use domain::quota::Quota;
-use platform::settings::{Location, Outline, Step};
+use platform::settings::Step;
 use state::OrgPolicy;
 
-/// An error of a file beyond its syntax.
+/// An error of a document beyond its syntax.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Flaw {
-    pub(super) at: Location,
-    pub(super) what: String,
+pub struct Flaw {
+    /// The way to the value.
+    pub at: Vec<Step>,
+    /// The error.
+    pub what: String,
 }
 
-/// Finds all errors of a file, in its order.
-pub(super) fn find(document: &Document, outline: &Outline) -> Vec<Flaw> {
-    let mut search = Search { outline, flaws: Vec::new(), looks: HashMap::new(), keys: HashSet::new() };
-    for (index, org) in document.organizations.iter().enumerate() {
-        search.check_org(org, &[Step::Key("organizations"), Step::Item(index)]);
+/// `organizations.0.users.1.email: …`.
+impl fmt::Display for Flaw {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (index, step) in self.at.iter().enumerate() {
+            f.write_str(if index == 0 { "" } else { "." })?;
+            match step {
+                Step::Key(name) => f.write_str(name)?,
+                Step::Item(number) => write!(f, "{number}")?,
+            }
+        }
+        write!(f, ": {}", self.what)
     }
-    search.flaws.sort_by_key(|flaw| flaw.at);
-    search.flaws
+}
+
+impl Document {
+    /// Finds all errors beyond the syntax, in the order of the records.
+    pub fn flaws(&self) -> Vec<Flaw> {
+        let mut search = Search { flaws: Vec::new(), looks: HashMap::new(), keys: HashSet::new() };
+        for (index, org) in self.organizations.iter().enumerate() {
+            search.check_org(org, &[Step::Key("organizations"), Step::Item(index)]);
+        }
+        search.flaws
+    }
 }
 
 /// Errors so far, and what was seen.
 struct Search<'a> {
-    outline: &'a Outline,
     flaws: Vec<Flaw>,
     /// Names of the organizations so far, by their looks.
     looks: HashMap<String, &'a str>,
@@ -131,7 +147,7 @@ impl<'a> Search<'a> {
         if let Some(Some(limits)) = key.limits {
             self.check(at, &[Step::Key("limits")], check_limits(limits));
         }
-        if let Err(error) = policy_step::check(key) {
+        if let Err(error) = key::check(key) {
             let field = match error {
                 InvalidKeyPolicy::TooManyNetworks => "networks",
                 InvalidKeyPolicy::NoSlot => "concurrent",
@@ -154,9 +170,7 @@ impl<'a> Search<'a> {
     }
 
     fn report(&mut self, at: &[Step], steps: &[Step], what: String) {
-        // Values of the file are in it, which must not look like further lines.
-        let what = Escaped(what).to_string();
-        self.flaws.push(Flaw { at: self.outline.locate(&[at, steps].concat()), what });
+        self.flaws.push(Flaw { at: [at, steps].concat(), what });
     }
 }
 
@@ -169,115 +183,4 @@ fn shown_handle(user: &UserSpec) -> Option<(&'static str, &str)> {
 /// Checks limits as the creation of a key with them does. All values are given, so the configured ones do not matter.
 fn check_limits(limits: LimitSpec) -> Result<Quota, ManagementError> {
     Ok(LimitUpdate::from(limits).quota_from(Quota::DEFAULT)?)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    const DIGEST: &str = "d6ca0a5d362fdab49bbf5e6e0a6f03e8f281d6476eef09cf9c1989804e9aea03";
-
-    /// The errors of a file, each behind its line.
-    fn flaws(text: &str) -> Vec<String> {
-        let (document, outline) = Document::parse(text).unwrap();
-        find(&document, &outline).into_iter().map(|flaw| format!("{}: {}", flaw.at.line, flaw.what)).collect()
-    }
-
-    #[test]
-    fn records_twice_and_keys_without_a_reference_are_flaws() {
-        let key = |more: &str| format!("      - {{ name: k, user: a@b{more} }}\n");
-        let text = format!(
-            "organizations:\n  - name: acme\n    users: [{{ email: a@b }}, {{ email: A@b }}]\n    keys:\n{}{}{}{}{}{}  \
-             - name: acme\n  - name: \u{430}cme\n",
-            key(&format!(", sha256: {DIGEST}")),
-            key(&format!(", sha256: {}", DIGEST.to_uppercase())),
-            key(""),
-            key(", sha256: ab12"),
-            key(&format!(", sha256: {}, id: abcDEF123", DIGEST.replace('d', "e"))),
-            key(&format!(", sha256: {}, id: abcDEF123", DIGEST.replace('d', "f"))),
-        );
-        let flaws = flaws(&text).join("\n");
-        for flaw in [
-            "3: user A@b of organization acme is there twice",
-            "6: key k is there twice",
-            "7: key k has neither an id nor a sha256",
-            "8: key k: the sha256 is not 64 hexadecimal digits",
-            "10: key abcDEF123 is there twice",
-            "11: organization acme is there twice",
-            "12: organization \u{430}cme looks the same as another one",
-        ] {
-            assert!(flaws.contains(flaw), "{flaw}: {flaws}");
-        }
-    }
-
-    #[test]
-    fn every_value_that_an_operation_would_refuse_is_a_flaw_with_its_line() {
-        let text = format!(
-            "organizations:
-  - name: \"ac\\u200bme\"
-    concurrent: 0
-    users:
-      - email: ada
-    keys:
-      - name: \"lap\\ntop\"
-        user: ada@
-        sha256: {DIGEST}
-        limits: {{ requests: 0, per: 1h }}
-      - id: abcDEF123
-        limits:
-          requests: 5
-          per: 500ms
-  - name: org_0197c1de000070008000000000000001
-"
-        );
-        let flaws = flaws(&text);
-        let lines: Vec<&str> = flaws.iter().map(|flaw| flaw.split(':').next().unwrap()).collect();
-        assert_eq!(lines, ["2", "3", "5", "7", "8", "10", "13", "15"], "{flaws:#?}");
-        for (index, part) in
-            [(0, "1 to 100 characters"), (1, "concurrent must be"), (2, "not an email"), (5, "requests")]
-        {
-            assert!(flaws[index].contains(part), "{part}: {}", flaws[index]);
-        }
-    }
-
-    #[test]
-    fn user_is_a_person_or_a_service_with_a_person() {
-        let text = format!(
-            "organizations:
-  - name: acme
-    users:
-      - {{ email: ada@example.com, responsible: ada@example.com }}
-      - {{ service: Nightly, responsible: ada@example.com }}
-      - {{ service: nightly }}
-      - {{ service: \"eve@example.com\" }}
-      - {{ email: bob@example.com, service: bob }}
-      - {{ permissions: [] }}
-      - {{ service: weekly, responsible: nightly }}
-    keys:
-      - {{ name: k, user: Nightly, sha256: {DIGEST} }}
-"
-        );
-        let flaws = flaws(&text);
-        let expected = [
-            "4: only a service has a responsible person",
-            "6: user nightly of organization acme is there twice",
-            "7: the name of a service must not have an `@`",
-            "8: a user has an email address, or is a service",
-            "9: a user has an email address, or is a service",
-            "10: `nightly` is not an email address",
-        ];
-        assert_eq!(flaws.len(), expected.len(), "{flaws:#?}");
-        for (flaw, expected) in flaws.iter().zip(expected) {
-            assert!(flaw.starts_with(expected), "{expected}: {flaw}");
-        }
-    }
-
-    #[test]
-    fn session_quota_digest_is_a_flaw() {
-        let user = domain::identity::UserId::generate();
-        let digest = state::session_quota_digest(user);
-        let hex = digest.to_hex();
-        let text = format!("organizations: [{{ name: a, keys: [{{ name: k, user: a@b.example, sha256: {hex} }}] }}]");
-        assert_eq!(flaws(&text).len(), 1, "{:?}", flaws(&text));
-    }
 }

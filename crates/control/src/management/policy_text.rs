@@ -1,14 +1,14 @@
 //! Policy of a key in words, the same in tables, explanations and plans: only what is set.
 
 use std::collections::BTreeMap;
+use std::fmt::Display;
 
-use super::output::seconds;
 use domain::clock::Micros;
 use domain::identity::Permission;
 use domain::key::policy::{Disabled, KeyPolicy, Network};
 
 /// The names and values of what a policy sets, under the names of the flags.
-pub(super) fn policy_fields(policy: &KeyPolicy) -> Vec<(&'static str, String)> {
+pub fn policy_fields(policy: &KeyPolicy) -> Vec<(&'static str, String)> {
     let KeyPolicy { permissions, expires, networks, concurrent, disabled, enabled: _, tags } = policy;
     let fields = [
         ("permissions", permissions.as_deref().map(permissions_text)),
@@ -22,26 +22,30 @@ pub(super) fn policy_fields(policy: &KeyPolicy) -> Vec<(&'static str, String)> {
 }
 
 /// A policy in one line: `expires 2027-01-31T00:00:00Z; networks 10.0.0.0/8`; none of an empty one.
-pub(super) fn policy_line(policy: &KeyPolicy) -> Option<String> {
+pub fn policy_line(policy: &KeyPolicy) -> Option<String> {
     let fields: Vec<String> =
         policy_fields(policy).into_iter().map(|(name, value)| format!("{name} {value}")).collect();
     (!fields.is_empty()).then(|| fields.join("; "))
 }
 
 /// `queries:read,queries:write`, or `none`.
-pub(super) fn permissions_text(permissions: &[Permission]) -> String {
+pub fn permissions_text(permissions: &[Permission]) -> String {
     listed(permissions)
 }
 
 /// `10.0.0.0/8,2001:db8::/32`, or `any`.
-pub(super) fn networks_text(networks: &[Network]) -> String {
+pub fn networks_text(networks: &[Network]) -> String {
     if networks.is_empty() { "any".to_owned() } else { listed(networks) }
 }
 
 /// `env=prod,team=billing`, or `none`.
-pub(super) fn tags_text(tags: &BTreeMap<String, String>) -> String {
-    let tags: Vec<String> = tags.iter().map(|(name, value)| format!("{name}={value}")).collect();
-    listed(&tags)
+pub fn tags_text(tags: &BTreeMap<String, String>) -> String {
+    listed(&pairs(tags))
+}
+
+/// `NAME=VALUE` of each.
+pub fn pairs(values: &BTreeMap<String, impl Display>) -> Vec<String> {
+    values.iter().map(|(name, value)| format!("{name}={value}")).collect()
 }
 
 /// `2026-11-25T21:00:00Z by the operator`.
@@ -50,8 +54,17 @@ fn disabled_text(disabled: Disabled) -> String {
 }
 
 /// An expiry that a key has, or `none`.
-pub(super) fn expires_text(expires: Option<Micros>) -> String {
+pub fn expires_text(expires: Option<Micros>) -> String {
     expires.map_or_else(|| "none".to_owned(), seconds)
+}
+
+/// An RFC 3339 time to the second: `2026-11-20T21:08:00Z`.
+pub fn seconds(time: impl Display) -> String {
+    let time = time.to_string();
+    match time.split_once('.') {
+        Some((seconds, _)) => format!("{seconds}Z"),
+        None => time,
+    }
 }
 
 fn listed(items: &[impl ToString]) -> String {

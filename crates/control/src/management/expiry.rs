@@ -2,9 +2,9 @@
 
 use jiff::civil::Date;
 use jiff::tz::TimeZone;
-use serde::{Deserialize, Deserializer};
+use serde::{Deserialize, Deserializer, Serialize};
 
-use super::output::seconds;
+use super::policy_text::seconds;
 use domain::clock::{self, Micros};
 use platform::settings::parse_duration;
 
@@ -15,7 +15,8 @@ const LATEST: Micros = Micros(1 << 53);
 
 /// Error: a text is no expiry of a key.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum InvalidExpiry {
+#[allow(missing_docs, reason = "the texts say what is wrong")]
+pub enum InvalidExpiry {
     #[error(
         "is no expiry; give a duration such as 90d, a date such as 2027-01-31 (the key expires at 00:00 UTC of that \
          day), or a time such as 2027-01-31T18:00:00Z"
@@ -33,11 +34,11 @@ pub(super) enum InvalidExpiry {
 }
 
 /// Expiry in a file: a date or a time, since a file means the same whenever it is applied.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct FixedExpiry(pub(super) Micros);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub struct FixedExpiry(#[serde(with = "clock::rfc3339")] pub Micros);
 
 /// Parses the expiry of a flag, which is in the future.
-pub(super) fn parse_expiry(text: &str) -> Result<Micros, InvalidExpiry> {
+pub fn parse_expiry(text: &str) -> Result<Micros, InvalidExpiry> {
     let now = clock::now();
     let expires = match parse_duration(text) {
         Ok(duration) => bounded(now.after(duration))?,
@@ -104,7 +105,7 @@ mod tests {
 
     #[test]
     fn file_has_no_durations() {
-        let read = |text: &str| serde_yaml::from_str::<FixedExpiry>(text).map_err(|error| error.to_string());
+        let read = |text: &str| serde_json::from_value::<FixedExpiry>(text.into()).map_err(|error| error.to_string());
         assert_eq!(read("2020-01-01"), Ok(FixedExpiry(Micros(1_577_836_800_000_000))), "a file may be older");
         assert!(read("90d").unwrap_err().contains("`90d` is a duration, which would end later each time"));
         assert!(read("soon").unwrap_err().contains("`soon` is no expiry"));
