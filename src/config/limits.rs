@@ -1,14 +1,14 @@
 //! The block `limits`: default limits of keys and organizations, the limits of failed authentications and of programs,
 //! and the bounds of what people create.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
-use super::plans::Plans;
 use crate::gateway::PublicSettings;
 use domain::plan_name::PlanName;
 use domain::quota::{MAX_PER, MAX_TOKENS, Quota, QuotaError};
 use platform::settings::{Reported, Section, Value};
-use state::{Bounds, LimitPlans};
+use state::{Bounds, LimitPlan, LimitPlans};
 
 /// Requests that an organization may have in flight, as the contract promises.
 const CONCURRENT: u32 = 100;
@@ -24,6 +24,9 @@ const PUBLIC: PublicSettings = PublicSettings {
 
 /// Calls of one management token: enough for a program that manages thousands of keys.
 const MANAGEMENT: Quota = Quota { requests: 600, per: Duration::from_secs(60), burst: 600, strict: false };
+
+/// Plans by their names.
+pub(super) type Plans = BTreeMap<PlanName, LimitPlan>;
 
 /// Limits that apply where no own limits are set.
 #[derive(Clone)]

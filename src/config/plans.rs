@@ -1,15 +1,10 @@
 //! The block `plans`: limits under names, which keys, users and organizations are given.
 
-use std::collections::BTreeMap;
-
-use super::limits;
+use super::limits::{self, Plans};
 use domain::plan_name::PlanName;
 use domain::quota::Quota;
 use platform::settings::{Reported, Section, Value};
 use state::LimitPlan;
-
-/// Plans by their names.
-pub(super) type Plans = BTreeMap<PlanName, LimitPlan>;
 
 /// Reads the block `plans` of the file; none without one.
 pub(super) fn of_file(file: &mut Section<'_>) -> Result<Plans, Reported> {

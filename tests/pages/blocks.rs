@@ -86,6 +86,8 @@ const BLOCKS: &[(&str, Check)] = &[
     ("keygate apply --file acme.yaml --dry-run", By("file_of_organizations_is_applied_with_the_plan_of_the_page")),
     ("+ organization acme", By("file_of_organizations_is_applied_with_the_plan_of_the_page")),
     ("printf %s \"$API_KEY\" | keygate key diges", By("file_of_organizations_is_applied_with_the_plan_of_the_page")),
+    // Plans.
+    ("keygate org set acme --plan pro", By("plans_of_the_page_are_given_and_shown")),
     // Policies of keys.
     ("$ keygate key create --org acme --user a", By("key_with_a_policy_is_made_and_changed_as_the_page_says")),
     ("$ keygate key set KEY_ID --concurrent 20", By("key_with_a_policy_is_made_and_changed_as_the_page_says")),

@@ -4,9 +4,9 @@
 //!   request.
 //! - The first of these levels that says something gives all limits of a key: the key's own quota, the plan of the key,
 //!   of its user, of its organization, the plan for all others, the quota for all others.
-//! - A name that the configuration does not have gives the quota for all others, and no further level is looked at: so a
+//! - A name that the configuration does not have gives the quota for all others, and no further level is looked at: a
 //!   plan that was removed from the file never makes a key wider by the plan of its organization.
-//! - The requests in flight of a plan are those of each key, as those of a key's policy are; the smaller of both bounds.
+//! - The requests in flight of a plan are those of each key, as those of a policy are; the smaller of both bounds.
 //! - Names are looked up when a record is read or the configuration comes into force, and never for a request.
 
 use std::collections::BTreeMap;

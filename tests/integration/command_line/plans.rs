@@ -3,6 +3,7 @@
 use serde_json::{Value, json};
 
 use super::Installation;
+use crate::support::page::block;
 
 const PLANS: &str = "\
 plans:
@@ -58,6 +59,31 @@ fn plan_is_given_at_creation_and_changed_at_each_level() {
     let line = format!("key import --org globex --user bob@globex.example --plan free --sha256 {sha256} old");
     assert_eq!(installation.json(&line)["limits"]["plan"]["of"], "key");
     assert_eq!(installation.json("org show globex")["plan"], "pro");
+}
+
+#[test]
+fn plans_of_the_page_are_given_and_shown() {
+    let (installation, _, id) = Installation::with_key_id();
+    with_plans(&installation, &block("plans:"));
+    for line in block("keygate org set acme --plan pro").lines() {
+        installation.ok(line.strip_prefix("keygate ").unwrap());
+    }
+    let page = std::fs::read_to_string("docs/plans.md").unwrap();
+    let (_, shown) = page.split_once("which level has won: `").unwrap();
+    let explained = installation.ok(&format!("explain {id}")).out;
+    assert!(explained.contains(shown.split('`').next().unwrap()), "{explained}");
+    // The levels of the table from the last one to the first: each wins over those before it.
+    let commands = page.lines().rev().filter_map(|row| row.strip_prefix("| ")?.split_once("| `keygate "));
+    let commands = commands.map(|(_, command)| command.split('`').next().unwrap().replace("KEY_ID", id.as_str()));
+    let levels = ["plan pro of its organization", "plan pro of its user", "plan pro of the key", "(its own)"];
+    let mut count = 0;
+    for (command, level) in commands.zip(levels) {
+        installation.ok(&command);
+        let explained = installation.ok(&format!("explain {id}")).out;
+        assert!(explained.contains(level), "{command}: {level}\n{explained}");
+        count += 1;
+    }
+    assert_eq!(count, levels.len());
 }
 
 #[test]

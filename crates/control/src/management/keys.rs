@@ -41,7 +41,8 @@ pub struct KeyImport<'a> {
 /// Imports a key of an older system, with its limits and its policy, as one change. For the operator.
 ///
 /// # Errors
-/// As [`check_digest`]; [`ManagementError::InvalidQuota`], [`ManagementError::NoPlan`], [`ManagementError::AlreadyImported`],
+/// As [`check_digest`]; [`ManagementError::InvalidQuota`], [`ManagementError::NoPlan`],
+/// [`ManagementError::AlreadyImported`],
 /// [`ManagementError::KeyIdOfAnotherOrg`], [`ManagementError::KeyIdTaken`]; others as for
 /// [`create_key`](super::create_key).
 pub async fn import_key(

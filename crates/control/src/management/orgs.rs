@@ -50,8 +50,8 @@ pub struct Org {
 /// Creates an organization with this name, and perhaps a plan. For the operator.
 ///
 /// # Errors
-/// [`ManagementError::InvalidName`], [`ManagementError::NoPlan`]; [`ManagementError::Taken`] when an organization has this name, or one that
-/// looks the same.
+/// [`ManagementError::InvalidName`], [`ManagementError::NoPlan`]; [`ManagementError::Taken`] when an organization has
+/// this name, or one that looks the same.
 pub async fn create_org(
     management: &Management,
     actor: &Actor,

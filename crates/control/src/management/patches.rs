@@ -143,8 +143,8 @@ pub async fn update_org(
 ///
 /// # Errors
 /// [`ManagementError::NoOrg`], [`ManagementError::NoUser`], [`ManagementError::NotService`],
-/// [`ManagementError::NotPerson`], [`ManagementError::LastAdmin`], [`ManagementError::NoPlan`]; [`ManagementError::Stale`] when permissions are
-/// added or taken away, and the user was changed meanwhile.
+/// [`ManagementError::NotPerson`], [`ManagementError::LastAdmin`], [`ManagementError::NoPlan`];
+/// [`ManagementError::Stale`] when permissions are added or taken away, and the user was changed meanwhile.
 pub async fn update_user(
     management: &Management,
     actor: &Actor,

@@ -17,7 +17,7 @@ use domain::page::{Page, PageQuery};
 use domain::plan_name::PlanName;
 use state::{self, Change};
 
-/// What a new user is given.
+/// Permissions and plan of a new user.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UserGrants {
     /// Its permissions.
@@ -47,8 +47,8 @@ pub(super) struct NewUser<'a> {
 /// Creates a user with this email address and these grants. For the operator.
 ///
 /// # Errors
-/// [`ManagementError::InvalidEmail`], [`ManagementError::NoOrg`], [`ManagementError::NoPlan`]; [`ManagementError::Taken`] when a user of the
-/// organization has this address.
+/// [`ManagementError::InvalidEmail`], [`ManagementError::NoOrg`], [`ManagementError::NoPlan`];
+/// [`ManagementError::Taken`] when a user of the organization has this address.
 pub async fn create_user(
     management: &Management,
     actor: &Actor,

@@ -42,7 +42,8 @@ fn write_whole(sql: &Connection, import: &Import) -> Result<(), ChangeError> {
     }
 }
 
-/// Writes a key of this quota in force, and returns its row and its usage; none when the usage is that of a key without an entry.
+/// Writes a key of this quota in force, and returns its row and its usage; none when the usage is that of a key without
+/// an entry.
 fn create_key(sql: &Connection, export: &KeyExport, quota: Quota) -> Result<Option<(u32, Usage)>, ChangeError> {
     let KeyExport { key, digest, previous, replaced, actors, .. } = export;
     require_owner(sql, key.org, key.user)?;
