@@ -10,9 +10,10 @@ use domain::quota::Quota;
 use domain::refusal::Refusal;
 use futures_util::{StreamExt as _, stream};
 use state::embedded::Settings;
+use state::redis::Servers;
 use state::{
-    Change, Defaults, Embedded, Key, KeyPatch, LimitPlan, LimitPlans, Org, OrgPatch, PolicyScope, State, User,
-    UserPatch,
+    Change, Decision, Defaults, Embedded, Key, KeyPatch, LimitPlan, LimitPlans, Org, OrgPatch, PolicyScope, Redis,
+    State, User, UserPatch,
 };
 
 use super::fixture::{
@@ -205,7 +206,7 @@ pub(super) async fn larger_plan_bounds_while_it_changes(state: &State) {
             state.set_defaults(if turn % 3 == 1 { small.clone() } else { large.clone() });
             let requests = (0..turn % 4).map(async |_| super::fixture::decide(state, &key.digest, clock::now()).await);
             let decisions = futures_util::future::join_all(requests).await;
-            admitted += decisions.iter().filter(|decision| matches!(decision, state::Decision::Admitted(_))).count();
+            admitted += decisions.iter().filter(|decision| matches!(decision, Decision::Admitted(_))).count();
         }
         assert!((1..=20).contains(&admitted), "{admitted}");
     }
@@ -279,4 +280,47 @@ fn reload_changes_ten_thousand_keys() {
     super::runtime::block_on(reload_reaches_each_key_with_its_next_request(&state, 10_000));
     let (state, _kept) = super::redis::on_a_server();
     super::runtime::block_on(reload_reaches_each_key_with_its_next_request(&state, 10_000));
+}
+
+/// Two gateways get a new file one after the other, again and again, while both decide about the same keys.
+#[test]
+fn gateways_with_different_files_admit_no_more_than_the_larger_plan() {
+    let _entered = super::runtime::enter();
+    let (first, server) = super::redis::on_a_server();
+    super::runtime::block_on(async {
+        let settings = super::redis::settings(Servers::Single(super::redis::at(&server)));
+        let gateways = [first, State::Redis(Redis::open(settings).await.unwrap())];
+        let [small, large] = [5, 20].map(|burst| defaults(&[("pro", burst, None)], None));
+        gateways.iter().for_each(|gateway| gateway.set_defaults(large.clone()));
+        let fixture = new_fixture(&gateways[0]).await;
+        give_org(&gateways[0], &fixture, Some("pro")).await;
+        let keys: Vec<HeldKey> = stream::iter(0..30).then(async |_| fixture.key(&gateways[0]).await).collect().await;
+        let requests = async {
+            let requests = (0..40).flat_map(|turn| keys.iter().map(move |key| (turn, key)));
+            let decide = async |(turn, key): (usize, &HeldKey)| {
+                let decision = super::fixture::decide(&gateways[turn % 2], &key.digest, clock::now()).await;
+                matches!(decision, Decision::Admitted(_)).then_some(key.id)
+            };
+            let admitted = stream::iter(requests).map(decide).buffer_unordered(3);
+            admitted.filter_map(async |admitted| admitted).collect::<Vec<_>>().await
+        };
+        let reloads = async {
+            for turn in 0..200 {
+                let file = if turn % 4 < 2 { &small } else { &large };
+                gateways[turn % 2].set_defaults(file.clone());
+                // As long as a decision takes.
+                burst(&gateways[turn % 2], &keys[0]).await;
+            }
+        };
+        let (admitted, ()) = futures_util::future::join(requests, reloads).await;
+        for key in &keys {
+            let count = admitted.iter().filter(|id| **id == key.id).count();
+            assert!((5..=20).contains(&count), "{count}");
+        }
+        gateways.iter().for_each(|gateway| gateway.set_defaults(small.clone()));
+        for gateway in &gateways {
+            assert_eq!(burst(gateway, &keys[0]).await, 5, "both have the same file again");
+            gateway.close().await;
+        }
+    });
 }
