@@ -107,6 +107,9 @@ pub enum Change {
     ByActor {
         /// The actor.
         actor: ActorName,
+        /// True of a change that was made in another state: its actor is recorded, and the program's token, which may
+        /// have ended since, is not required.
+        is_imported: bool,
         /// The change: a creation, rotation or revocation of a key.
         change: Box<Change>,
     },
@@ -246,7 +249,13 @@ impl Change {
         if self.key_event().is_none() && !depends_on_token {
             return self;
         }
-        Self::ByActor { actor, change: Box::new(self) }
+        Self::ByActor { actor, is_imported: false, change: Box::new(self) }
+    }
+
+    /// The change of a key with the actor who made it in another state. See [`Change::ByActor`].
+    #[must_use]
+    pub(super) fn imported_by(self, actor: &ActorName) -> Self {
+        Self::ByActor { actor: actor.clone(), is_imported: true, change: Box::new(self) }
     }
 
     /// The key that is changed, how, and when; none of changes that have no actor.
@@ -306,7 +315,7 @@ impl Change {
         let inner = |change: Box<Self>| Box::new(change.without_record());
         match self {
             Self::ByPerson { person, change } => Self::ByPerson { person, change: inner(change) },
-            Self::ByActor { actor, change } => Self::ByActor { actor, change: inner(change) },
+            Self::ByActor { actor, is_imported, change } => Self::ByActor { actor, is_imported, change: inner(change) },
             Self::IfMatch { etag, change } => Self::IfMatch { etag, change: inner(change) },
             Self::Once { change, .. } => *change,
             change => change,

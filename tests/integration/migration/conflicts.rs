@@ -27,7 +27,7 @@ async fn populated(state: &State) {
 }
 
 /// The first line of a file that has this text, with some fields changed.
-fn edited(file: &[u8], with: &str, changes: &Value) -> StateRecord {
+pub(super) fn edited(file: &[u8], with: &str, changes: &Value) -> StateRecord {
     let line = content(file).lines().find(|line| line.contains(with)).unwrap();
     let mut record: Value = serde_json::from_str(line).unwrap();
     let fields = record.as_object_mut().unwrap().values_mut().next().unwrap();

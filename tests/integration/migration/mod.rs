@@ -19,6 +19,7 @@ mod concurrency;
 mod policies;
 mod programs;
 mod conflicts;
+mod withdrawals;
 pub mod records;
 mod installation;
 

@@ -76,12 +76,13 @@ fn withdrawals_of_user(user: &User, stored: &User) -> Vec<Change> {
     withdrawn.map(withdraw).into_iter().chain(suspended.map(suspend)).collect()
 }
 
-/// The revocation of a key, with its actor as far as it is known.
+/// The revocation of a key, with its actor as far as it is known. The token of a program may be absent or have ended:
+/// tokens are the last records of a file.
 fn revocation(export: &KeyExport, stored: &KeyExport) -> Option<Change> {
     let at = export.key.revoked.filter(|_| stored.key.revoked.is_none())?;
     let change = Change::RevokeKey { key: export.key.id, at };
     Some(match export.actor(KeyEvent::Revoked) {
-        Some(actor) => change.by(actor.as_str()),
+        Some(actor) => change.imported_by(actor),
         None => change,
     })
 }

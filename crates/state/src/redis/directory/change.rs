@@ -84,7 +84,11 @@ impl Changes<'_> {
     /// that have it.
     async fn write(self, change: &Change, origin: Origin<'_>, is_retry: bool) -> Result<u32, CommitError> {
         match change {
-            Change::ByActor { actor, change: made } => {
+            Change::ByActor { actor, is_imported: true, change: made } => {
+                let origin = Origin { actor: Some(actor), ..origin };
+                Box::pin(self.write(made, origin, is_retry)).await
+            }
+            Change::ByActor { actor, is_imported: false, change: made } => {
                 let grant = TokenGrants(self.0).require_for(actor, made).await?;
                 Box::pin(self.write(made, Origin { grant, ..origin.within(change) }, is_retry)).await
             }
