@@ -6,7 +6,7 @@ use super::{DigestOwner, Import, ImportError};
 use crate::redis::IdentityRecord;
 use crate::redis::directory::{DigestClaims, ManagementTokens, Orgs};
 use crate::redis::import::{Confirmation, Writer};
-use crate::{Change, ChangeError, FederationRule, KeyExport, Org, State, User};
+use crate::{Change, ChangeError, FederationRule, KeyExport, Org, State, StorageError, Unavailable, User};
 use domain::identity::{OrgId, UserId};
 use domain::key::{KeyDigest, KeyId, OrgTag};
 use domain::management_token::ManagementToken;
@@ -144,12 +144,7 @@ impl Importer<'_> {
 
     /// Makes a change that withdraws something: it takes the way of every other change, through the log of revocations.
     pub async fn withdraw(self, change: Change) -> Result<(), ImportError> {
-        self.0.change(change).await.map_err(|error| match error {
-            ChangeError::NotReplicated { .. } => ImportError::NotReplicated(error),
-            // Another writer was faster: what is left to withdraw is looked up again.
-            ChangeError::Widened(_) | ChangeError::Revoked(_) | ChangeError::NoToken(_) => ImportError::Conflict,
-            error => ImportError::Refused(error),
-        })
+        self.0.change(change).await.map_err(withdrawal_error)
     }
 
     /// Returns the writes after which replicas have all records of these organizations, these keys, and these tokens;
@@ -182,6 +177,52 @@ impl Importer<'_> {
         match self.0 {
             State::Embedded(_) => unreachable!("the embedded state has no replicas to wait for"),
             State::Redis(state) => Writer(&state.transactions).confirm(confirmation).await,
+        }
+    }
+}
+
+/// The error of a withdrawal that was not made, or not acknowledged.
+fn withdrawal_error(error: ChangeError) -> ImportError {
+    match error {
+        ChangeError::NotReplicated { .. } => ImportError::NotReplicated(error),
+        // Another writer was faster, and may have removed the record: what is left to withdraw is looked up again.
+        ChangeError::Revoked(_)
+        | ChangeError::NoToken(_)
+        | ChangeError::NoKey(_)
+        | ChangeError::NoUser(_)
+        | ChangeError::NoOrg(_) => ImportError::Conflict,
+        // It may have been made. A state that was lost stays so until it is accepted.
+        ChangeError::Unavailable(StorageError::Redis(reason)) if reason != Unavailable::Lost => {
+            ImportError::Unavailable { reason, failure: Box::new(reason) }
+        }
+        error => ImportError::Refused(error),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use domain::identity::UserId;
+
+    #[test]
+    fn withdrawal_is_looked_up_again_unless_the_state_would_refuse_it_again() {
+        let (org, user) = (OrgId::generate(), UserId::generate());
+        for error in
+            [ChangeError::NoUser(user), ChangeError::NoOrg(org), ChangeError::NoKey("abcDEF123".parse().unwrap())]
+        {
+            assert!(matches!(withdrawal_error(error), ImportError::Conflict));
+        }
+        let of_redis = |reason| withdrawal_error(ChangeError::Unavailable(StorageError::Redis(reason)));
+        for reason in
+            [Unavailable::TimedOut, Unavailable::Unreachable, Unavailable::ErrorReply, Unavailable::Overloaded]
+        {
+            assert!(matches!(of_redis(reason), ImportError::Unavailable { reason: same, .. } if same == reason));
+        }
+        assert!(matches!(of_redis(Unavailable::Lost), ImportError::Refused(_)));
+        let lacking = ChangeError::NotReplicated { wanted: 1, reached: 0 };
+        assert!(matches!(withdrawal_error(lacking), ImportError::NotReplicated(_)));
+        for error in [ChangeError::HandedOver, ChangeError::Closed, ChangeError::SuspendedByOperator(user)] {
+            assert!(matches!(withdrawal_error(error), ImportError::Refused(_)));
         }
     }
 }

@@ -4,6 +4,8 @@
 //!   other difference is a conflict, which is reported and changes nothing.
 //! - An import that is repeated changes nothing, and one that broke off is completed by another run.
 
+use std::sync::OnceLock;
+
 use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::batch::{self, BATCH, complete};
@@ -12,11 +14,15 @@ use super::look_up::{as_key, look_up};
 use super::report::{Finding, Mismatch, Record, Report};
 use super::retry::{MigrationError, retry};
 use crate::import::{Import, ImportError, Importer};
-use crate::{KeyExport, Org, State, StateRecord};
+use crate::{Change, ChangeError, KeyExport, Org, State, StateRecord};
 use domain::clock;
 use domain::identity::OrgId;
 use domain::key::OrgTag;
 use domain::management_token::ManagementToken;
+
+/// The first withdrawal that was made, and that too few replicas confirmed. It keeps no record from being imported: the
+/// import says so at its end.
+type Unreplicated = OnceLock<ChangeError>;
 
 /// Imports records in their order: an organization before its users, and those before their rules, keys and tokens.
 ///
@@ -25,14 +31,18 @@ use domain::management_token::ManagementToken;
 pub async fn import(records: &[StateRecord], state: &State) -> Result<Report, MigrationError> {
     let store = Importer(state);
     let mut report = Report::default();
+    let unreplicated = Unreplicated::new();
     for group in records.chunk_by(is_same_group) {
-        import_group(store, group, &mut report).await?;
+        import_group(store, group, &unreplicated, &mut report).await?;
     }
     confirm(store, records).await?;
     if report.has_changes() {
         retry(async || store.count().await).await?;
     }
-    Ok(report)
+    match unreplicated.into_inner() {
+        Some(error) => Err(MigrationError::NotReplicated(error)),
+        None => Ok(report),
+    }
 }
 
 /// Returns whether two records that follow each other are imported together.
@@ -59,7 +69,12 @@ fn owner(record: &StateRecord) -> Option<OrgId> {
     }
 }
 
-async fn import_group(store: Importer<'_>, group: &[StateRecord], report: &mut Report) -> Result<(), MigrationError> {
+async fn import_group(
+    store: Importer<'_>,
+    group: &[StateRecord],
+    unreplicated: &Unreplicated,
+    report: &mut Report,
+) -> Result<(), MigrationError> {
     let Some(first) = group.first() else { return Ok(()) };
     let mut tag = None;
     let mut concurrent = 1;
@@ -77,7 +92,11 @@ async fn import_group(store: Importer<'_>, group: &[StateRecord], report: &mut R
     }
     let batches = group.chunks(batch::size(store)).map(async |batch| {
         let find = async || look_up(store, tag, batch).await;
-        complete(find, async |found: &[Found]| write(store, tag, batch, found).await).await
+        let write = async |found: &[Found]| {
+            write(store, tag, batch, found).await?;
+            withdraw(store, found, unreplicated).await
+        };
+        complete(find, write).await
     });
     let found: Vec<Vec<Found>> = stream::iter(batches).buffered(concurrent).try_collect().await?;
     group.iter().zip(found.into_iter().flatten()).for_each(|(record, found)| report.note(record, found));
@@ -103,14 +122,22 @@ async fn write(
         _ => store.write(imports).await?,
     }
     let unlisted = records().filter(|(_, found)| found.is_unlisted).filter_map(|(record, _)| as_org(record));
-    store.list_orgs(unlisted).await?;
-    let withdrawals = found.iter().map(|found| Ok(&found.withdrawals));
-    let withdraw = async |changes: &Vec<_>| {
+    store.list_orgs(unlisted).await
+}
+
+/// Withdraws what the file has as withdrawn and the target does not.
+async fn withdraw(store: Importer<'_>, found: &[Found], unreplicated: &Unreplicated) -> Result<(), ImportError> {
+    let withdraw = async |changes: &Vec<Change>| {
         for change in changes {
-            store.withdraw(Clone::clone(change)).await?;
+            match store.withdraw(change.clone()).await {
+                // It holds. Of several such errors, the first is reported.
+                Err(ImportError::NotReplicated(error)) => drop(unreplicated.set(error)),
+                result => result?,
+            }
         }
         Ok(())
     };
+    let withdrawals = found.iter().map(|found| Ok(&found.withdrawals));
     stream::iter(withdrawals).try_for_each_concurrent(BATCH, withdraw).await
 }
 
