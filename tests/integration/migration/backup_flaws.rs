@@ -114,6 +114,19 @@ fn records_that_could_not_be_are_refused() {
     }
 }
 
+/// More digests of a key come in lines of their own: none of them is that of web sessions.
+#[test]
+fn digest_of_web_sessions_is_no_former_digest_of_a_key() {
+    let of_sessions = state::session_quota_digest(domain::identity::UserId::generate());
+    let line = |digest: &KeyDigest| {
+        let hex: String = digest.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        json!({ "digests": { "key": "abcDEF123", "replaced": [hex] } }).to_string()
+    };
+    assert!(parse_record(line(&KeyDigest::of(b"former")).as_bytes()).is_ok());
+    let error = parse_record(line(&of_sessions).as_bytes()).map(drop).unwrap_err().to_string();
+    assert!(error.contains("belongs to web sessions"), "{error}");
+}
+
 #[test]
 fn names_and_addresses_that_could_not_be_created_are_refused() {
     let directory = Directory::new();

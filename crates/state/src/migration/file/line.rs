@@ -146,7 +146,7 @@ impl Line {
             Self::Org(org) => StateRecord::Org(org.into_org()?),
             Self::User(user) => StateRecord::User(Box::new(user.into_export()?)),
             Self::Key(key) => StateRecord::Key(Box::new(key.into_export()?)),
-            Self::Digests(DigestsLine { key, replaced }) => StateRecord::Digests(key, parse_all(&replaced)?),
+            Self::Digests(digests) => digests.into_record()?,
             Self::Rule(rule) => rule.validate().map(|()| StateRecord::Rule(rule))?,
             Self::Token(token) => check_token(&token).map(|()| StateRecord::Token(token))?,
             Self::End(_) => return Err(InvalidRecord::End),
@@ -183,6 +183,17 @@ impl OrgLine {
         check_name(&name, names::validate_org_name(&name))?;
         let policy = policy.map(PolicyLine::into_policy).transpose()?.unwrap_or_default();
         Ok(Org { id, tag, name, created, suspended, concurrent, plan, policy })
+    }
+}
+
+impl DigestsLine {
+    /// No key has had the digest of web sessions: a session quota key is never rotated.
+    fn into_record(self) -> Result<StateRecord, InvalidRecord> {
+        let replaced = parse_all(&self.replaced)?;
+        if replaced.iter().any(is_session_quota_digest) {
+            return Err(InvalidRecord::SessionQuotaDigest);
+        }
+        Ok(StateRecord::Digests(self.key, replaced))
     }
 }
 
