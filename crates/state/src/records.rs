@@ -1,5 +1,7 @@
 //! Records of the directory: organizations, users and keys, as management sees them.
 
+use std::ops::RangeInclusive;
+
 use serde::{Deserialize, Serialize};
 
 use crate::OrgPolicy;
@@ -34,6 +36,9 @@ pub struct Org {
 }
 
 impl Org {
+    /// Requests in flight that an organization may be given.
+    pub const CONCURRENT: RangeInclusive<u32> = 1..=1_000_000;
+
     /// A new organization, with the configured limit and without a policy.
     pub fn new(id: OrgId, tag: OrgTag, name: impl Into<String>, created: Micros) -> Self {
         Self {

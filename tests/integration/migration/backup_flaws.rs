@@ -127,6 +127,25 @@ fn digest_of_web_sessions_is_no_former_digest_of_a_key() {
     assert!(error.contains("belongs to web sessions"), "{error}");
 }
 
+/// The same limits as those of a change by management: a state would refuse 0, and its organization admit nothing.
+#[test]
+fn organization_has_a_limit_that_can_be_set() {
+    let line = |concurrent: u32| {
+        json!({ "org": {
+            "id": "org_0197c1de000070008000000000000001", "tag": "abc", "name": "acme",
+            "created": "2026-01-01T00:00:00.000000Z", "suspended": false, "concurrent": concurrent,
+        } })
+    };
+    let parse = |concurrent| parse_record(line(concurrent).to_string().as_bytes()).map(drop);
+    for concurrent in [1, 1_000_000] {
+        assert!(parse(concurrent).is_ok(), "{:?}", parse(concurrent));
+    }
+    for concurrent in [0, 1_000_001, u32::MAX] {
+        let error = parse(concurrent).unwrap_err().to_string();
+        assert_eq!(error, format!("concurrent is {concurrent}, and must be 1 to 1000000"));
+    }
+}
+
 #[test]
 fn names_and_addresses_that_could_not_be_created_are_refused() {
     let directory = Directory::new();

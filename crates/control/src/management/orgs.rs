@@ -17,8 +17,6 @@ use domain::page::{Page, PageQuery};
 use domain::plan_name::PlanName;
 use state::{self, Change, ETag, OrgPolicy};
 
-/// Requests in flight that an organization may be given.
-const CONCURRENT: std::ops::RangeInclusive<u32> = 1..=1_000_000;
 /// Tags to try before giving up. There are 238,328, so with half of them taken, the last try is one in a million.
 const MAX_TAG_ATTEMPTS: usize = 20;
 
@@ -141,7 +139,7 @@ impl Org {
 /// [`ManagementError::InvalidConcurrent`].
 pub fn check_concurrent(concurrent: Option<u32>) -> Result<(), ManagementError> {
     match concurrent {
-        Some(concurrent) if !CONCURRENT.contains(&concurrent) => Err(ManagementError::InvalidConcurrent),
+        Some(concurrent) if !state::Org::CONCURRENT.contains(&concurrent) => Err(ManagementError::InvalidConcurrent),
         _ => Ok(()),
     }
 }

@@ -22,6 +22,9 @@ pub enum InvalidRecord {
     /// A quota is not valid.
     #[error("a quota is not valid: {0}")]
     Quota(#[from] QuotaError),
+    /// The limit of requests in flight of an organization is out of range.
+    #[error("concurrent is {0}, and must be 1 to 1000000")]
+    Concurrent(u32),
     /// The policy of an organization is not valid.
     #[error("the policy is not valid: {0}")]
     Policy(#[from] InvalidPolicy),

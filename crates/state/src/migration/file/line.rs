@@ -181,6 +181,9 @@ impl OrgLine {
     fn into_org(self) -> Result<Org, InvalidRecord> {
         let Self { id, tag, name, created, suspended, concurrent, plan, policy } = self;
         check_name(&name, names::validate_org_name(&name))?;
+        if let Some(concurrent) = concurrent.filter(|concurrent| !Org::CONCURRENT.contains(concurrent)) {
+            return Err(InvalidRecord::Concurrent(concurrent));
+        }
         let policy = policy.map(PolicyLine::into_policy).transpose()?.unwrap_or_default();
         Ok(Org { id, tag, name, created, suspended, concurrent, plan, policy })
     }
