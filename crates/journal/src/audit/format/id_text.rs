@@ -2,7 +2,7 @@
 //!
 //! Each id has exactly one text: the bits beyond the 128th must be zero.
 
-use uuid::Uuid;
+use uuid::{Uuid, Variant};
 
 use domain::clock::Micros;
 
@@ -70,7 +70,9 @@ pub(crate) fn decode(text: &[u8]) -> Option<u128> {
 
 /// The time in the id of a request; `None` when it is none of version 7 (RFC 9562, section 5.7).
 pub(crate) fn time_of(id: Uuid) -> Option<Micros> {
-    let (seconds, nanoseconds) = id.get_timestamp()?.to_unix();
+    // Those of versions 1 and 6 have a time as well, and are no ids of requests.
+    let is_of_request = id.get_version_num() == 7 && id.get_variant() == Variant::RFC4122;
+    let (seconds, nanoseconds) = id.get_timestamp().filter(|_| is_of_request)?.to_unix();
     Some(Micros(seconds.saturating_mul(1_000_000).saturating_add(u64::from(nanoseconds) / 1000)))
 }
 
@@ -99,6 +101,21 @@ mod tests {
         {
             assert_eq!(decode(text.as_bytes()), None, "{text}");
         }
+    }
+
+    #[test]
+    fn time_is_read_from_ids_of_version_7_only() {
+        let time = |id: &str| time_of(id.parse().unwrap());
+        // The examples of RFC 9562, appendix A: all of 2022-02-22, 19:22:22 UTC.
+        let examples = [
+            "C232AB00-9414-11EC-B3C8-9F6BDECED846",
+            "919108f7-52d1-4320-9bac-f847db4148a8",
+            "1EC9414C-232A-6B00-B3C8-9F6BDECED846",
+            "017F22E2-79B0-7CC3-98C4-DC0C0C07398F",
+        ];
+        assert_eq!(examples.map(time), [None, None, None, Some(Micros(1_645_557_742_000_000))]);
+        // The variant of another standard.
+        assert_eq!(time("017F22E2-79B0-7CC3-D8C4-DC0C0C07398F"), None);
     }
 
     proptest! {
