@@ -35,7 +35,7 @@ impl SignedCheckpoint {
     /// Reads a signed checkpoint, whose signatures are not verified; `None` when the text is none.
     pub fn parse(text: &str) -> Option<Self> {
         let note = Note::parse(text)?;
-        let mut lines = note.text.lines();
+        let mut lines = note.text.split('\n');
         let origin = lines.next().filter(|origin| !origin.is_empty())?.to_owned();
         let number = lines.next()?;
         let size: u64 = number.parse().ok()?;

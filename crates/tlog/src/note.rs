@@ -34,8 +34,12 @@ impl Note {
         Self { text, signatures: vec![Signature { name: key.public().name().to_owned(), bytes }] }
     }
 
-    /// Reads a note; `None` when the text is none.
+    /// Reads a note; `None` when the text is none. It is the only text of this note: [`Note::to_string`] returns it.
     pub fn parse(note: &str) -> Option<Self> {
+        // A carriage return after a signature is covered by none.
+        if note.contains(|character: char| character.is_control() && character != '\n') {
+            return None;
+        }
         let at = note.rfind("\n\n").filter(|_| note.len() <= MAX_LENGTH)?;
         let text = &note[..=at];
         let signatures = &note[at + 2..];
@@ -66,13 +70,15 @@ pub fn is_signed_by(note: &str, key: &PublicKey) -> bool {
 
 /// Reads lines of signatures; `None` when one is none.
 pub fn parse_signatures(lines: &str) -> Option<Vec<Signature>> {
-    let lines = if lines.is_empty() { "" } else { lines.strip_suffix('\n')? };
     let signature = |line: &str| {
         let (name, base64) = line.strip_prefix(PREFIX)?.split_once(' ')?;
         let bytes = STANDARD.decode(base64).ok().filter(|bytes| bytes.len() > 4)?;
         Some(Signature { name: name.to_owned(), bytes })
     };
-    lines.lines().map(signature).collect()
+    if lines.is_empty() {
+        return Some(Vec::new());
+    }
+    lines.strip_suffix('\n')?.split('\n').map(signature).collect()
 }
 
 #[cfg(test)]
@@ -104,6 +110,29 @@ mod tests {
         assert_eq!((note.text.as_str(), note.to_string()), (text, example));
         let [Signature { name, bytes }] = &note.signatures[..] else { panic!("one signature") };
         assert_eq!((name.as_str(), bytes.len()), ("quasimodo.example/salvatore", 4 + 64));
+    }
+
+    /// A note has one text: what no signature covers cannot differ either, and readers of other programs refuse it.
+    #[test]
+    fn note_with_control_characters_is_not_read() {
+        let (key, _) = SigningKey::generate("log").unwrap();
+        let text = Note::sign("one\ntwo\n".into(), &key).to_string();
+        assert!(is_signed_by(&text, key.public()));
+        for changed in [
+            text.trim_end().to_owned() + "\r\n",
+            text.replace("— log ", "— log\u{1}").replace("AAAA", "AAA\0"),
+            text.trim_end().to_owned() + "\n\r\n",
+        ] {
+            assert_eq!(Note::parse(&changed), None, "{changed:?}");
+        }
+        let signature = &text[text.find('—').unwrap()..];
+        assert_eq!(parse_signatures(signature).map(|found| found.len()), Some(1));
+        assert_eq!(parse_signatures(&signature.replace('\n', "\r\n")), None);
+        for signed in ["one\r\n", "one\ttwo\n", "one\0\n", "one\u{85}two\n"] {
+            let signed = Note::sign(signed.into(), &key);
+            assert!(signed.verified(key.public()).is_some());
+            assert_eq!(Note::parse(&signed.to_string()), None, "{signed:?}");
+        }
     }
 
     #[test]
