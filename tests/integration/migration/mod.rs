@@ -20,6 +20,7 @@ mod policies;
 mod programs;
 mod conflicts;
 mod withdrawals;
+mod collisions;
 pub mod records;
 mod installation;
 

@@ -4,7 +4,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::{DigestOwner, Import, ImportError};
 use crate::redis::IdentityRecord;
-use crate::redis::directory::{DigestClaims, ManagementTokens, Orgs};
+use crate::redis::directory::{DigestClaims, ManagementTokens, Orgs, UserIndex};
 use crate::redis::import::{Confirmation, Writer};
 use crate::{Change, ChangeError, FederationRule, KeyExport, Org, State, StorageError, Unavailable, User};
 use domain::identity::{OrgId, UserId};
@@ -54,6 +54,21 @@ impl Importer<'_> {
     /// A user of the organization with a tag.
     pub async fn user(self, tag: OrgTag, user: UserId) -> Result<Option<User>, ImportError> {
         either!(self, state => state.tree().users.find(user), redis => redis.read_user(tag, user).await?)
+    }
+
+    /// The user with this id in another organization than this one; on Redis, whose users have no index by id, as far
+    /// as it has this email address, or a session quota key.
+    pub async fn user_elsewhere(
+        self,
+        org: OrgId,
+        id: UserId,
+        email: Option<&str>,
+    ) -> Result<Option<User>, ImportError> {
+        either!(
+            self,
+            state => state.tree().users.find(id).filter(|found| found.org != org),
+            redis => UserIndex(redis).find_elsewhere(org, id, email).await?
+        )
     }
 
     /// The id, as text, of the user of an organization with an email address.

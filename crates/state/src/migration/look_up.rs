@@ -72,6 +72,15 @@ async fn look_up_user(
         let stored = StateRecord::User(Box::new(UserExport { user: stored, creation: None }));
         return Ok(Found::compare(record, &stored));
     }
+    if let Some(elsewhere) = store.user_elsewhere(user.org, user.id, Some(&user.email)).await? {
+        let stored = StateRecord::User(Box::new(UserExport { user: elsewhere, creation: None }));
+        return Ok(Found::compare(record, &stored));
+    }
+    if let Some(person) = user.responsible
+        && !may_be_responsible(store, tag, user, person).await?
+    {
+        return Ok(Found::conflict(Mismatch::Responsible(person)));
+    }
     // A removed user has no claim on the email address: another one may have it.
     if user.removed.is_some() {
         return Ok(Found::absent());
@@ -80,6 +89,20 @@ async fn look_up_user(
         Some(by) => Found::conflict(Mismatch::EmailTaken { email: user.email.clone(), by }),
         None => Found::absent(),
     })
+}
+
+/// Returns whether a person can be responsible for a service: one of its organization, removed or not, or one who is
+/// not on the target, as in a file.
+async fn may_be_responsible(
+    store: Importer<'_>,
+    tag: OrgTag,
+    service: &User,
+    person: UserId,
+) -> Result<bool, ImportError> {
+    match store.user(tag, person).await? {
+        Some(found) => Ok(found.org == service.org && !found.is_service()),
+        None => Ok(store.user_elsewhere(service.org, person, None).await?.is_none()),
+    }
 }
 
 /// Reads the users of keys, as far as they exist on the target.

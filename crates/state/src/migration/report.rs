@@ -118,6 +118,9 @@ pub enum Mismatch {
     /// There are as many management tokens as there may be.
     #[error("there are {} already; those that expire make room", counted(.0, "token"))]
     TooManyTokens(u32),
+    /// The user who is responsible for a service cannot be.
+    #[error("the user who is responsible for it is a service, or one of another organization: {0}")]
+    Responsible(UserId),
     /// The other record differs in these fields.
     #[error("it is there, and is not the same: {}", .0.join(", "))]
     Differs(Vec<String>),

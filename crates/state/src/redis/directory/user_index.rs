@@ -8,9 +8,10 @@
 use redis::cmd;
 
 use super::orgs::Orgs;
-use super::transactions::{Transactions, read_each};
-use crate::User;
+use super::transactions::{Transactions, parse_id, read_each};
+use crate::{User, session_quota_digest};
 use domain::identity::{OrgId, PersonId, UserId, Voucher};
+use domain::key::KeyId;
 use redis_client::CommandError;
 
 /// Indexes of users, over the transactions of one thread.
@@ -32,16 +33,39 @@ impl UserIndex<'_> {
         Ok(users)
     }
 
+    /// The user with this id in another organization than this one, as far as the indexes have it: by this email
+    /// address, or by the digest of its session quota key, which depends on the id alone.
+    pub(crate) async fn find_elsewhere(
+        self,
+        org: OrgId,
+        id: UserId,
+        email: Option<&str>,
+    ) -> Result<Option<User>, CommandError> {
+        let by = self.0.read_field(&self.0.shared.names.digest(&session_quota_digest(id)), "key").await?;
+        if let Some(key) = by.map(parse_id::<KeyId>).transpose()?
+            && let Some(found) = self.0.read_user(key.tag(), id).await?.filter(|found| found.org != org)
+        {
+            return Ok(Some(found));
+        }
+        let Some(email) = email else { return Ok(None) };
+        let members = self.read_members(&self.0.shared.names.users_by_email(email)).await?;
+        let elsewhere = members.into_iter().filter(|member| member.0 != org && member.1 == id);
+        let found: Vec<User> = read_each(elsewhere.map(async |(org, id)| self.find(org, id).await)).await?;
+        Ok(found.into_iter().next())
+    }
+
     /// The users of a set, in the order of their creation.
     async fn read_set(self, name: &str) -> Result<Vec<User>, CommandError> {
-        let members: Vec<String> = self.0.client.query(cmd("SMEMBERS").arg(name)).await?;
-        let reads = members.into_iter().map(async |member| match parse_member(&member) {
-            Some((org, user)) => self.find(org, user).await,
-            None => Err(CommandError::UnexpectedReply),
-        });
+        let members = self.read_members(name).await?;
+        let reads = members.into_iter().map(async |(org, user)| self.find(org, user).await);
         let mut users: Vec<User> = read_each(reads).await?;
         users.sort_by_key(|user| (user.created, user.id));
         Ok(users)
+    }
+
+    async fn read_members(self, name: &str) -> Result<Vec<(OrgId, UserId)>, CommandError> {
+        let members: Vec<String> = self.0.client.query(cmd("SMEMBERS").arg(name)).await?;
+        members.iter().map(|member| parse_member(member).ok_or(CommandError::UnexpectedReply)).collect()
     }
 
     async fn find(self, org: OrgId, user: UserId) -> Result<Option<User>, CommandError> {
