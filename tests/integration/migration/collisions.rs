@@ -1,12 +1,18 @@
 //! Records that collide with others of the state, which the file does not have: each is a conflict, and the state can
 //! be exported afterwards.
 
+use domain::key::KeyDigest;
+use serde_json::json;
 use state::migration::file::verify;
 use state::migration::{Report, import};
-use state::{Change, StateRecord, User, UserExport, session_quota_digest};
+use state::{Change, KeyExport, StateRecord, User, UserExport, session_quota_digest};
 
-use super::backup::{export, on_both};
+use super::backup::{export, on_both, on_redis};
+use super::conflicts::edited;
+use super::installation::runtime;
 use super::records::{RecordMaker, new_key, new_org, new_user};
+use super::exported_keys;
+use crate::support::redis::Redis;
 
 fn user_record(user: &User) -> StateRecord {
     StateRecord::User(Box::new(UserExport { user: user.clone(), creation: None }))
@@ -63,5 +69,61 @@ fn service_of_a_service_or_of_another_organization_is_a_conflict() {
             assert!(found.ends_with(&format!("is a service, or one of another organization: {user}")), "{found}");
         }
         assert!(verify(&*export(&state).await).is_ok());
+    });
+}
+
+/// A digest that the state has lost comes back also with a key that conflicts in something else; not with another key.
+#[test]
+fn former_digests_are_added_to_a_key_in_conflict_unless_it_is_another_one() {
+    on_both(async |state| {
+        let mut maker = RecordMaker::new(&state);
+        let (org, user) = maker.org_with_user().await;
+        let other = maker.user(&org, "bob@example.com").await;
+        let (id, _) = maker.key(&org, user, "laptop").await;
+        let stored = exported_keys(&state).await.remove(0);
+        let lost = |text: &str| KeyDigest::of(text.as_bytes());
+        let renamed = |text: &str| {
+            let mut export = KeyExport { replaced: vec![lost(text)], ..stored.clone() };
+            export.key.name = "phone".into();
+            export
+        };
+        let report = import(&[StateRecord::Key(Box::new(renamed("lost")))], &state).await.unwrap();
+        assert_eq!(
+            (problems(&report), report.digests.copied),
+            (vec!["it is there, and is not the same: name".into()], 1)
+        );
+        assert_eq!(state.key_of(&lost("lost")).await.unwrap(), Some(id));
+        let mut of_other = renamed("of another user");
+        of_other.key.user = other;
+        let new_secret = KeyExport { digest: lost("secret"), ..renamed("of another secret") };
+        for export in [of_other, new_secret] {
+            let more = vec![lost("more")];
+            let records = [StateRecord::Key(Box::new(export.clone())), StateRecord::Digests(id, more.clone())];
+            let report = import(&records, &state).await.unwrap();
+            assert_eq!((report.conflicts.len(), report.digests.copied), (1, 0), "{report:?}");
+            for digest in export.replaced.iter().chain(&more) {
+                assert_eq!(state.key_of(digest).await.unwrap(), None);
+            }
+        }
+    });
+}
+
+/// A failover lost the digest of a secret: the key is refused until an import, also one of a file in which its quota is
+/// another one.
+#[test]
+fn lost_secret_comes_back_with_a_key_in_conflict() {
+    let redis = Redis::start();
+    runtime().block_on(async {
+        let state = on_redis(&[redis.url()]).await;
+        let mut maker = RecordMaker::new(&state);
+        let (org, user) = maker.org_with_user().await;
+        let (id, digest) = maker.key(&org, user, "laptop").await;
+        let file = export(&state).await;
+        let hex: String = digest.as_bytes().iter().map(|byte| format!("{byte:02x}")).collect();
+        redis.cli::<()>(&["DEL", &format!("keygate:digest:{hex}")]);
+        let quota = json!({ "quota": { "requests": 7, "per_s": 60, "burst": 9 } });
+        let report = import(&[edited(&file, "\"laptop\"", &quota)], &state).await.unwrap();
+        assert_eq!((problems(&report).len(), report.digests.copied), (1, 1), "{report:?}");
+        assert_eq!(state.key_of(&digest).await.unwrap(), Some(id));
     });
 }

@@ -60,7 +60,11 @@ pub(super) async fn complete(
 /// meanwhile was not created here.
 fn as_found((first, last): (Found, Found)) -> Found {
     match last.conflict {
-        Some(_) => Found { withdrawals: first.withdrawals, conflict: last.conflict, ..Found::default() },
+        Some(_) => {
+            // A key that was absent at first is another one's by now.
+            let claims = if first.is_absent { Vec::new() } else { first.claims };
+            Found { withdrawals: first.withdrawals, claims, conflict: last.conflict, ..Found::default() }
+        }
         None => Found { conflict: None, ..first },
     }
 }

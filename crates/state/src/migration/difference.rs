@@ -18,6 +18,12 @@ const WITHDRAWAL: [&str; 6] = ["removed", "revoked", "revoked_by", "suspended", 
 /// Fields by which a record with the same id is another one. Nothing is withdrawn from it.
 const IDENTITY: [&str; 4] = ["digest", "org", "session_quota_key", "user"];
 
+/// Returns whether a key that conflicts in these fields is another one, or has another secret: former digests of the
+/// file are not those of the key that the state has.
+pub(super) fn has_other_digests(fields: &[String]) -> bool {
+    fields.iter().any(|field| field == "sha256" || IDENTITY.contains(&field.as_str()))
+}
+
 /// A record that is the same in two exports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sameness {

@@ -76,6 +76,12 @@ async fn import_group(
     report: &mut Report,
 ) -> Result<(), MigrationError> {
     let Some(first) = group.first() else { return Ok(()) };
+    if let StateRecord::Digests(key, _) = first
+        && report.has_other_digests(*key)
+    {
+        // The key of the target never had them. The conflict is noted with the line of the key.
+        return Ok(());
+    }
     let mut tag = None;
     let mut concurrent = 1;
     if let Some(org) = owner(first) {
@@ -171,7 +177,10 @@ impl Report {
         self.expired += u64::from(found.is_expired);
         match found.conflict {
             Some(Mismatch::OwnerMissing) => return self.leave_out(record),
-            Some(problem) => return self.conflicts.push(Finding { record: Record::of(record), problem }),
+            Some(problem) => {
+                self.digests.copied += found.claims.len() as u64;
+                return self.conflicts.push(Finding { record: Record::of(record), problem });
+            }
             None if found.is_expired => return,
             None => {}
         }

@@ -129,15 +129,15 @@ async fn look_up_key(
         None => Found::absent(),
         Some(stored) => Found::compare(record, &StateRecord::Key(Box::new(stored))),
     };
-    if found.conflict.is_some() {
+    if found.conflict.as_ref().is_some_and(Mismatch::is_of_other_digests) {
         return Ok(found);
     }
     // Of a key that is there as well: a failover may have lost a digest, without which its secret is unknown.
     let digests = look_up_digests(store, export.key.id, export.digests()).await?;
-    Ok(match digests.conflict {
-        Some(_) => Found { withdrawals: found.withdrawals, ..digests },
-        None => Found { claims: digests.claims, ..found },
-    })
+    if digests.conflict.is_some() && found.conflict.is_none() {
+        return Ok(Found { withdrawals: found.withdrawals, ..digests });
+    }
+    Ok(Found { claims: digests.claims, ..found })
 }
 
 /// The digests that a key has to claim, or the conflict with another key that has one of them.

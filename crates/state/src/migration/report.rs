@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+use super::difference::has_other_digests;
 use crate::StateRecord;
 use domain::counted::counted;
 use domain::identity::{OrgId, UserId};
@@ -147,6 +148,12 @@ impl Report {
         counts.iter().any(|count| count.copied > 0) || self.withdrawn > 0
     }
 
+    /// Returns whether a key was found to be another one than the target has under its id, or to have another secret.
+    pub(super) fn has_other_digests(&self, key: KeyId) -> bool {
+        let record = Record::Key(key);
+        self.conflicts.iter().any(|finding| finding.record == record && finding.problem.is_of_other_digests())
+    }
+
     /// Adds the counts and findings of another part.
     pub fn add(&mut self, other: Self) {
         let counts = [
@@ -168,6 +175,13 @@ impl Report {
         self.left_out.rules += other.left_out.rules;
         self.left_out.tokens += other.left_out.tokens;
         self.conflicts.extend(other.conflicts);
+    }
+}
+
+impl Mismatch {
+    /// Returns whether a key conflicts with another one, or with one that has another secret.
+    pub(super) fn is_of_other_digests(&self) -> bool {
+        matches!(self, Self::Differs(fields) if has_other_digests(fields))
     }
 }
 
