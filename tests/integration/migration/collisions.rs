@@ -7,11 +7,11 @@ use state::migration::file::verify;
 use state::migration::{Report, import};
 use state::{Change, KeyExport, StateRecord, User, UserExport, session_quota_digest};
 
-use super::backup::{export, on_both, on_redis};
+use super::backup::{Directory, export, on_both, on_redis};
 use super::conflicts::edited;
 use super::installation::runtime;
 use super::records::{RecordMaker, new_key, new_org, new_user};
-use super::exported_keys;
+use super::{exported_keys, records_of};
 use crate::support::redis::Redis;
 
 fn user_record(user: &User) -> StateRecord {
@@ -125,5 +125,44 @@ fn lost_secret_comes_back_with_a_key_in_conflict() {
         let report = import(&[edited(&file, "\"laptop\"", &quota)], &state).await.unwrap();
         assert_eq!((problems(&report).len(), report.digests.copied), (1, 1), "{report:?}");
         assert_eq!(state.key_of(&digest).await.unwrap(), Some(id));
+    });
+}
+
+/// An import ended between the record of an organization and the list, and another one took the name meanwhile.
+#[test]
+fn unlisted_organization_whose_name_was_taken_is_a_conflict() {
+    let (redis, directory) = (Redis::start(), Directory::new());
+    runtime().block_on(async {
+        let source = directory.open();
+        let maker = RecordMaker::new(&source);
+        let orgs = [maker.org("acme").await, maker.org("globex").await, maker.org("initech").await];
+        let records = records_of(&source).await;
+        let state = on_redis(&[redis.url()]).await;
+        assert!(import(&records[..2], &state).await.unwrap().is_complete());
+        for org in &orgs[..2] {
+            let id = org.id.to_string();
+            redis.cli::<()>(&["HDEL", "keygate:{orgs}:tags", &id]);
+            redis.cli::<()>(&["HDEL", "keygate:{orgs}:names", &org.name]);
+            redis.cli::<()>(&["LREM", "keygate:{orgs}:list", "0", &id]);
+        }
+        redis.cli::<()>(&["DEL", "keygate:{orgs}:looks"]);
+        let taken = RecordMaker::new(&state).org("acme").await;
+        // The record of the file has another name than the one that is there: it is listed under its own.
+        let file = export(&source).await;
+        let renamed = edited(&file, "\"globex\"", &json!({ "name": "hooli" }));
+        let report = import(&[records[0].clone(), renamed, records[2].clone()], &state).await.unwrap();
+        let found = problems(&report);
+        assert_eq!(
+            found,
+            [
+                format!("another organization has its name, acme: {}", taken.id),
+                "it is there, and is not the same: name".into(),
+            ]
+        );
+        let listed: Vec<String> = state.orgs().await.unwrap().into_iter().map(|org| org.name).collect();
+        assert_eq!(listed, ["acme", "globex", "initech"]);
+        assert_eq!(state.org_by_name("globex").await.unwrap().map(|org| org.id), Some(orgs[1].id));
+        assert_eq!(state.org_by_name("hooli").await.unwrap(), None);
+        assert!(verify(&*export(&state).await).is_ok());
     });
 }

@@ -3,18 +3,18 @@
 use super::difference::conflict;
 use super::report::Mismatch;
 use crate::import::DigestClaim;
-use crate::{Change, StateRecord};
+use crate::{Change, Org, StateRecord};
 
 /// A record of the file, as it was found on the target. Without any of these it is there and equal.
 #[derive(Default)]
 pub(super) struct Found {
     /// It is absent, and is created.
     pub(super) is_absent: bool,
-    /// An organization that the list of all lacks.
-    pub(super) is_unlisted: bool,
+    /// The organization as it is listed, where the list of all lacks it.
+    pub(super) unlisted: Option<Org>,
     /// A token that has expired, which is not created.
     pub(super) is_expired: bool,
-    /// Digests of the key that no key has.
+    /// Digests of the key that no key has. They are added to a key in conflict, too, unless it is another one.
     pub(super) claims: Vec<DigestClaim>,
     /// Withdrawals that the target lacks.
     pub(super) withdrawals: Vec<Change>,
@@ -33,7 +33,7 @@ impl Found {
 
     /// Returns whether there is something to write.
     pub(super) fn has_gap(&self) -> bool {
-        self.is_absent || self.is_unlisted || !self.claims.is_empty() || !self.withdrawals.is_empty()
+        self.is_absent || self.unlisted.is_some() || !self.claims.is_empty() || !self.withdrawals.is_empty()
     }
 
     /// Compares a record with the one that the target has.

@@ -127,8 +127,7 @@ async fn write(
         Some(StateRecord::Org(_) | StateRecord::Token(_)) => store.write_each(imports).await?,
         _ => store.write(imports).await?,
     }
-    let unlisted = records().filter(|(_, found)| found.is_unlisted).filter_map(|(record, _)| as_org(record));
-    store.list_orgs(unlisted).await
+    store.list_orgs(found.iter().filter_map(|found| found.unlisted.as_ref())).await
 }
 
 /// Withdraws what the file has as withdrawn and the target does not.
@@ -199,7 +198,7 @@ impl Report {
             StateRecord::Token(_) => &mut self.tokens,
             StateRecord::Digests(..) => return,
         };
-        count.add_one(!found.is_absent && !found.is_unlisted);
+        count.add_one(!found.is_absent && found.unlisted.is_none());
     }
 }
 

@@ -48,14 +48,20 @@ async fn look_up_org(store: Importer<'_>, org: &Org, record: &StateRecord) -> Re
     if let Some(tag) = listed.filter(|tag| *tag != org.tag) {
         return Ok(Found::conflict(Mismatch::OtherTag(tag)));
     }
-    let is_unlisted = listed.is_none();
-    if let Some(stored) = stored {
-        return Ok(Found { is_unlisted, ..Found::compare(record, &StateRecord::Org(stored)) });
+    let found = match &stored {
+        Some(stored) => Found::compare(record, &StateRecord::Org(stored.clone())),
+        None => Found::absent(),
+    };
+    if listed.is_some() {
+        return Ok(found);
     }
-    let name = store.org_id_by_name(&org.name).await?;
-    Ok(match name.filter(|by| *by != org.id.to_string()) {
-        Some(by) => Found::conflict(Mismatch::NameTaken { name: org.name.clone(), by }),
-        None => Found { is_unlisted, ..Found::absent() },
+    // An import that ended between the record and the list leaves a record that claims no name: another one may have
+    // it.
+    let unlisted = stored.unwrap_or_else(|| org.clone());
+    let by = store.org_id_by_name(&unlisted.name).await?;
+    Ok(match by.filter(|by| *by != org.id.to_string()) {
+        Some(by) => Found::conflict(Mismatch::NameTaken { name: unlisted.name, by }),
+        None => Found { unlisted: Some(unlisted), ..found },
     })
 }
 
