@@ -1,10 +1,11 @@
 //! Withdrawals that an import takes over: none is kept back by a token that has ended, a replica that is away or
 //! another writer, and none is undone.
 
-use domain::clock;
+use domain::clock::{self, Micros};
+use domain::management_token::ManagementToken;
 use serde_json::json;
 use state::migration::{MigrationError, import};
-use state::{Change, StateRecord};
+use state::{Change, State, StateRecord};
 
 use super::backup::{content, export, on_both, on_redis};
 use super::conflicts::edited;
@@ -14,6 +15,17 @@ use super::records::{RecordMaker, new_token, new_user};
 use crate::support::redis::Redis;
 
 const REVOKED: &str = "2026-01-01T00:00:00.000000Z";
+
+/// A token by another one, or by the operator.
+fn token_by(name: &str, maker: Option<&ManagementToken>) -> ManagementToken {
+    let token = new_token(name);
+    let created_by = maker.map_or(token.created_by.clone(), |maker| format!("token:{}", maker.id));
+    ManagementToken { created_by, ..token }
+}
+
+fn token_records(tokens: &[&ManagementToken]) -> Vec<StateRecord> {
+    tokens.iter().map(|token| StateRecord::Token(Box::new((*token).clone()))).collect()
+}
 
 /// The token that revoked a key may have been revoked itself since, or come later in the file.
 #[test]
@@ -87,5 +99,39 @@ fn withdrawal_that_another_import_has_made_is_done() {
         }
         let users = state.users(org.id).await.unwrap();
         assert!(users.len() == 60 && users.iter().all(|user| user.removed.is_some()), "{users:?}");
+    });
+}
+
+async fn revoked(state: &State, token: &ManagementToken) -> Option<Micros> {
+    state.management_token(token.id).await.unwrap().unwrap().revoked
+}
+
+/// A program that is revoked here went on elsewhere, and made tokens: none of them is live here.
+#[test]
+fn token_by_a_revoked_token_comes_as_revoked() {
+    on_both(async |state| {
+        let root = token_by("root", None);
+        let child = token_by("child", Some(&root));
+        let grandchild = token_by("grandchild", Some(&child));
+        let unrelated = token_by("unrelated", Some(&new_token("unknown")));
+        state.change(Change::CreateToken(Box::new(root.clone()))).await.unwrap();
+        let at = clock::now();
+        state.change(Change::RevokeToken { token: root.id, at }).await.unwrap();
+        let file = token_records(&[&root, &child, &grandchild, &unrelated]);
+        let report = import(&file, &state).await.unwrap();
+        assert_eq!((report.tokens.copied, report.is_complete()), (3, true), "{report:?}");
+        assert_eq!((revoked(&state, &child).await, revoked(&state, &grandchild).await), (Some(at), Some(at)));
+        assert_eq!(revoked(&state, &unrelated).await, None);
+        let again = import(&file, &state).await.unwrap();
+        assert_eq!((again.tokens.copied, again.withdrawn, again.is_complete()), (0, 0, true), "{again:?}");
+        // Both new, and a pair that claims to have made each other.
+        let ended = ManagementToken { revoked: Some(at), ..token_by("ended", None) };
+        let of_ended = token_by("of the ended", Some(&ended));
+        let mut one = token_by("one", None);
+        let other = token_by("other", Some(&one));
+        one.created_by = format!("token:{}", other.id);
+        let report = import(&token_records(&[&of_ended, &ended, &one, &other]), &state).await.unwrap();
+        assert_eq!((report.tokens.copied, report.is_complete()), (4, true), "{report:?}");
+        assert_eq!((revoked(&state, &of_ended).await, revoked(&state, &one).await), (Some(at), None));
     });
 }

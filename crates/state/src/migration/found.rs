@@ -4,6 +4,7 @@ use super::difference::conflict;
 use super::report::Mismatch;
 use crate::import::DigestClaim;
 use crate::{Change, Org, StateRecord};
+use domain::clock::Micros;
 
 /// A record of the file, as it was found on the target. Without any of these it is there and equal.
 #[derive(Default)]
@@ -14,6 +15,8 @@ pub(super) struct Found {
     pub(super) unlisted: Option<Org>,
     /// A token that has expired, which is not created.
     pub(super) is_expired: bool,
+    /// The time at which a token was revoked with the token that has made it. It is created as revoked.
+    pub(super) revoked: Option<Micros>,
     /// Digests of the key that no key has. They are added to a key in conflict, too, unless it is another one.
     pub(super) claims: Vec<DigestClaim>,
     /// Withdrawals that the target lacks.

@@ -10,7 +10,7 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::batch::{self, BATCH, complete};
 use super::found::Found;
-use super::look_up::{as_key, look_up};
+use super::look_up::{as_key, as_token, look_up};
 use super::report::{Finding, Mismatch, Record, Report};
 use super::retry::{MigrationError, retry};
 use crate::import::{Import, ImportError, Importer};
@@ -121,7 +121,7 @@ async fn write(
     let claims = found.iter().filter(|found| is_claimed(found)).flat_map(|found| &found.claims);
     store.write_each(claims.map(|claim| Import::Digest(*claim)).collect()).await?;
     let absent = records().filter(|(_, found)| found.is_absent);
-    let imports: Vec<Import> = absent.filter_map(|(record, _)| import_of(record, tag)).collect();
+    let imports: Vec<Import> = absent.filter_map(|(record, found)| import_of(record, found, tag)).collect();
     match batch.first() {
         // Of any hash slots.
         Some(StateRecord::Org(_) | StateRecord::Token(_)) => store.write_each(imports).await?,
@@ -147,13 +147,17 @@ async fn withdraw(store: Importer<'_>, found: &[Found], unreplicated: &Unreplica
 }
 
 /// The creation of a record; none of digests, which are claimed.
-fn import_of(record: &StateRecord, tag: Option<OrgTag>) -> Option<Import> {
+fn import_of(record: &StateRecord, found: &Found, tag: Option<OrgTag>) -> Option<Import> {
     Some(match record {
         StateRecord::Org(org) => Import::Org(org.clone()),
         StateRecord::User(export) => Import::User { tag: tag?, user: export.user.clone(), creation: export.creation },
         StateRecord::Key(key) => Import::Key(key.clone()),
         StateRecord::Rule(rule) => Import::Rule { tag: tag?, rule: rule.clone() },
-        StateRecord::Token(token) => Import::Token { token: token.clone(), now: clock::now() },
+        StateRecord::Token(token) => {
+            let mut token = token.clone();
+            token.revoked = token.revoked.or(found.revoked);
+            Import::Token { token, now: clock::now() }
+        }
         StateRecord::Digests(..) => return None,
     })
 }
@@ -221,8 +225,4 @@ async fn confirm(store: Importer<'_>, records: &[StateRecord]) -> Result<(), Mig
 
 fn as_org(record: &StateRecord) -> Option<&Org> {
     if let StateRecord::Org(org) = record { Some(org) } else { None }
-}
-
-fn as_token(record: &StateRecord) -> Option<&ManagementToken> {
-    if let StateRecord::Token(token) = record { Some(token) } else { None }
 }

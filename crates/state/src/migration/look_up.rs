@@ -9,8 +9,8 @@ use super::batch::BATCH;
 use super::found::Found;
 use super::report::Mismatch;
 use crate::import::{DigestClaim, DigestOwner, ImportError, Importer};
-use crate::{FederationRule, KeyExport, MAX_TOKENS, Org, StateRecord, User, UserExport};
-use domain::clock;
+use crate::{ActorName, FederationRule, KeyExport, MAX_TOKENS, Org, StateRecord, User, UserExport};
+use domain::clock::{self, Micros};
 use domain::identity::UserId;
 use domain::key::{KeyDigest, KeyId, OrgTag};
 use domain::management_token::{ManagementToken, TokenId};
@@ -187,6 +187,8 @@ async fn look_up_tokens(store: Importer<'_>, batch: &[StateRecord]) -> Result<Ve
         store.tokens().await?.into_iter().map(|token| (token.id, token)).collect();
     let most = usize::try_from(MAX_TOKENS).expect("a constant");
     let mut room = most.saturating_sub(all.values().filter(|token| now < token.expires).count());
+    let of_batch = batch.iter().filter_map(as_token);
+    let ended = Revocations::of(all.values().chain(of_batch));
     let mut found = Vec::with_capacity(batch.len());
     for record in batch {
         let StateRecord::Token(token) = record else { unreachable!("records of one kind are looked up together") };
@@ -196,7 +198,7 @@ async fn look_up_tokens(store: Importer<'_>, batch: &[StateRecord]) -> Result<Ve
             Some(stored) => Found::compare(record, &stored),
             None => match all.values().find(|other| other.digest == token.digest) {
                 Some(other) => Found::conflict(Mismatch::SecretTaken(other.id)),
-                None => look_up_new_token(store, token, room).await?,
+                None => Found { revoked: ended.of_makers(token), ..look_up_new_token(store, token, room).await? },
             },
         };
         if of_token.is_absent {
@@ -206,6 +208,39 @@ async fn look_up_tokens(store: Importer<'_>, batch: &[StateRecord]) -> Result<Ve
         found.push(of_token);
     }
     Ok(found)
+}
+
+/// The revocations of tokens, those of the target before those of the file, by which the tokens end that they have
+/// made. A token of the file may have been made by one that the target has revoked meanwhile.
+struct Revocations(BTreeMap<TokenId, (Option<TokenId>, Option<Micros>)>);
+
+impl Revocations {
+    fn of<'a>(tokens: impl Iterator<Item = &'a ManagementToken>) -> Self {
+        let mut revocations = BTreeMap::new();
+        for token in tokens {
+            let entry: &mut (_, Option<Micros>) = revocations.entry(token.id).or_insert((maker(token), token.revoked));
+            entry.1 = entry.1.or(token.revoked);
+        }
+        Self(revocations)
+    }
+
+    /// The time at which the token was revoked that has made this one, or that has made that one, and so on.
+    fn of_makers(&self, token: &ManagementToken) -> Option<Micros> {
+        let mut next = maker(token);
+        // A file may have tokens that have made each other: each is visited once at most.
+        for _ in 0..=self.0.len() {
+            let (by, revoked) = self.0.get(&next?)?;
+            if revoked.is_some() {
+                return *revoked;
+            }
+            next = *by;
+        }
+        None
+    }
+}
+
+fn maker(token: &ManagementToken) -> Option<TokenId> {
+    ActorName::new(token.created_by.as_str()).token()
 }
 
 async fn look_up_new_token(store: Importer<'_>, token: &ManagementToken, room: usize) -> Result<Found, ImportError> {
@@ -224,6 +259,10 @@ async fn has_owner(store: Importer<'_>, token: &ManagementToken) -> Result<bool,
     let Some(tag) = store.tag_of(org).await? else { return Ok(false) };
     let Some(admin) = token.admin else { return Ok(true) };
     Ok(store.user(tag, admin).await?.is_some_and(|admin| admin.org == org))
+}
+
+pub(super) fn as_token(record: &StateRecord) -> Option<&ManagementToken> {
+    if let StateRecord::Token(token) = record { Some(token) } else { None }
 }
 
 pub(super) fn as_key(record: &StateRecord) -> Option<&KeyExport> {
