@@ -41,9 +41,11 @@ pub(in crate::cli) fn records(server: &RemoteServer, filter: &Filter, limit: usi
             let call = Call::get(&["audit"]).with_query(&parameters(filter)).with_query(&page);
             let page: UsePage = read(&mut remote, &call).await?;
             records.extend(page.page.items);
-            // The first page explains an id, and a later one may have its record all the same.
+            // The first page explains an id, and a later one may have its record all the same. Where records cover the
+            // time of the id, it is not searched for in the whole journal: the explanation says how far it was.
             missing = missing.or(page.missing).filter(|_| records.is_empty());
-            let Some(next) = page.page.next.filter(|_| records.len() < limit) else {
+            let is_covered = missing.as_ref().is_some_and(|missing| !missing.records.is_empty());
+            let Some(next) = page.page.next.filter(|_| records.len() < limit && !is_covered) else {
                 return Ok(ViewPage { records, next: None, status: page.view, missing });
             };
             cursor = Some(cursors.add(next)?);
