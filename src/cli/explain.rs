@@ -1,5 +1,6 @@
 //! `keygate explain`: explains why a key is refused, by its current state and its last decisions in the journal. The id
-//! of a request stands for the key of that request, also where its refusal was folded into a record with a count.
+//! of a request stands for the key of that request. Where its refusal may have been folded into a record with a count,
+//! the key of that record is a candidate, which the command says.
 
 use anyhow::anyhow;
 use serde::Serialize;
@@ -84,6 +85,11 @@ impl Args {
         }
         if let Some(request) = &request {
             show_list(request, self.format)?;
+            if request.records.is_empty() {
+                output::note(format_args!(
+                    "this is what is known of key {key}; the request may have had no key at all"
+                ));
+            }
             output::line("")?;
         }
         output::line(&explanation.verdict)?;

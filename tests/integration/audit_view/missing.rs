@@ -20,10 +20,10 @@ fn refuse_all(recorder: &Recorder, caller: Caller) -> Vec<uuid::Uuid> {
 fn id_of_a_folded_refusal_is_answered_at_every_gateway() {
     let server = Postgresql::start();
     let [first, second] = ["gateway-1", "gateway-2"].map(Recorder::new);
-    let [ada, bob, eve] = [(); 3].map(|()| Caller::random());
+    let [ada, bob, carol, eve] = [(); 4].map(|()| Caller::random());
     let shipped = refuse_all(&second, ada);
-    second.ship(&server);
     let own = refuse_all(&first, bob);
+    second.ship(&server);
     let view = first.view(&server);
     for (ids, caller, gateway) in [(&shipped, ada, "gateway-2"), (&own, bob, "gateway-1")] {
         let missing = ids.iter().filter_map(|id| find_id(&view, *id).err()).collect::<Vec<_>>();
@@ -35,6 +35,11 @@ fn id_of_a_folded_refusal_is_answered_at_every_gateway() {
     }
     let filter = Filter { id: shipped.last().copied(), ..Filter::default() };
     assert_eq!(view.list(&filter, 1, None, u64::MAX).unwrap().status.unwrap().scope, ViewScope::Fleet);
+    // What the other gateway has not shipped may cover the time as well: no key is asserted to be the only one.
+    let doubtful = refuse_all(&first, carol);
+    let missing = doubtful.iter().find_map(|id| find_id(&view, *id).err()).unwrap();
+    assert_eq!((missing.reason, missing.key()), (MissingReason::Ambiguous, Some(carol.key)), "{missing:?}");
+    assert!(missing.detail.contains("gateway-2 has shipped its records up to"), "{}", missing.detail);
     // Another gateway's records that are not shipped are in no view, which says up to when it has them.
     let later = refuse_all(&second, eve);
     let missing = later.iter().find_map(|id| find_id(&view, *id).err()).unwrap();

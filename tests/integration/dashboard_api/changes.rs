@@ -85,7 +85,7 @@ fn administrator_finds_a_request_by_its_id() {
     let ids: Vec<String> =
         (0..40).map(|_| client.get("/", &secret).json()["request_id"].as_str().unwrap().to_owned()).collect();
     let path = |id: &str| format!("/settings/audit?id={id}");
-    eventually("the record is written", || ada.page(&path(&ids[39])).contains("were folded into record"));
+    eventually("the record is written", || ada.page(&path(&ids[39])).contains("were folded, from"));
     for id in [&ids[0], &ids[39]] {
         let page = ada.page(&path(id));
         for text in ["Requests found", &format!("/settings/keys/{key}"), "Key revoked", id] {

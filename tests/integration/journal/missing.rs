@@ -150,6 +150,25 @@ fn refusals_of_two_keys_at_one_time_are_candidates() {
     assert_eq!(reason(&view, Filter { id, refused: Some(false), ..Filter::default() }), MissingReason::Unrecorded);
 }
 
+/// A page that ends before the journal does says so: a later one may have the record.
+#[test]
+fn covering_record_is_not_the_only_one_before_everything_was_searched() {
+    let directory = tempfile::TempDir::new().unwrap();
+    let settings = small(directory.path());
+    write_uses(&settings, 1000);
+    let journal = open_journal(&settings);
+    let id = *refuse(&journal, Caller::random(), 50).last().unwrap();
+    block_on(journal.close());
+    assert!(segment_files(&settings).len() > 2);
+    let view = AuditView::of_directory(&settings.path).unwrap();
+    let page = view.list(&Filter { id: Some(id), ..Filter::default() }, 10, None, 1).unwrap();
+    let missing = page.missing.expect("no record has the id");
+    assert!(page.records.is_empty() && page.next.is_some());
+    assert_eq!((missing.reason, missing.records.len()), (MissingReason::Ambiguous, 1), "{missing:?}");
+    assert!(missing.detail.contains("the next page may have one"), "{missing:?}");
+    assert_eq!(find_id(&view, id).unwrap_err().reason, MissingReason::Folded);
+}
+
 #[test]
 fn counts_of_a_killed_gateway_are_pending_until_it_starts() {
     let (directory, settings) = new_directory();

@@ -78,8 +78,14 @@ fn request_is_explained_by_the_id_that_its_client_was_sent() {
         assert!(text.contains(key.id.as_str()) && text.contains("requests are refused"), "{text}");
     }
     let missing = fixture.local(&format!("audit list --id {last}")).err;
-    let expected = format!(" refusals `revoked` of key {} were folded into record ", key.id);
-    assert!(missing.starts_with("no record of its own: ") && missing.contains(&expected), "{missing}");
+    let expected = format!(" refusals `revoked` of key {} were folded, from ", key.id);
+    assert!(missing.starts_with("no record of its own; its time is covered by record "), "{missing}");
+    assert!(missing.contains(&expected) && missing.contains("requests without a key"), "{missing}");
+    // The key is that of the records, and the request may have had none.
+    let explained = fixture.local(&format!("explain {last}")).err;
+    assert!(explained.contains(&format!("this is what is known of key {}", key.id)), "{explained}");
+    let of_own = ids.iter().find(|id| list(id)["records"][0]["id"] == **id).unwrap();
+    assert!(!fixture.local(&format!("explain {of_own}")).err.contains("this is what is known"));
     let explained = fixture.json(&format!("explain {last}"));
     assert_eq!([&explained["request"]["missing"]["reason"], &explained["key"]["id"]], ["folded", key.id.as_str()]);
     assert_eq!(fixture.local(&format!("audit export --id {last}")).err.lines().last(), missing.lines().next());

@@ -68,6 +68,21 @@ pub struct AuditView {
     stop: StopSignal,
 }
 
+/// Bytes of the journal that a list may read.
+#[derive(Clone, Copy)]
+struct ReadBudget {
+    /// Bytes that are looked through where only this gateway's records are listed.
+    scan: u64,
+    /// Bytes that are not shipped yet, all of which are read where the records of all gateways are listed.
+    rest: u64,
+}
+
+impl ReadBudget {
+    fn of(bytes: u64) -> Self {
+        Self { scan: bytes, rest: bytes }
+    }
+}
+
 /// A page of records, newest first.
 #[derive(Clone, Debug)]
 pub struct ViewPage {
@@ -132,15 +147,16 @@ impl AuditView {
     /// If the journal cannot be read.
     pub fn list(&self, filter: &Filter, limit: usize, before: Option<ViewCursor>, budget: u64) -> io::Result<ViewPage> {
         let Some(id) = filter.id.filter(|_| before.is_none() && limit > 0) else {
-            return self.list_records(filter, limit, before, budget);
+            return self.list_records(filter, limit, before, ReadBudget::of(budget));
         };
         // Up to three lists explain an id: together they keep to the budget.
         let part = if budget == u64::MAX { budget } else { budget / 4 };
-        let page = self.list_records(filter, limit, before, part)?;
+        let budget = ReadBudget { scan: part, ..ReadBudget::of(budget) };
+        let page = self.list_records(filter, limit, before, budget)?;
         if !page.records.is_empty() {
             return Ok(page);
         }
-        let missing = self.explain_missing(id, filter, part)?;
+        let missing = self.explain_missing(id, filter, page.next.is_some(), budget)?;
         Ok(ViewPage { missing: Some(missing), ..page })
     }
 
@@ -149,7 +165,7 @@ impl AuditView {
         filter: &Filter,
         limit: usize,
         before: Option<ViewCursor>,
-        budget: u64,
+        budget: ReadBudget,
     ) -> io::Result<ViewPage> {
         let Some(fleet) = self.fleet.load_full() else { return self.list_own(filter, limit, before, budget, None) };
         let behind = match before {
@@ -231,7 +247,7 @@ impl AuditView {
         };
         let mut others = Arrivals::at_end(fleet, filter, self.journal.identity()?);
         // Records that are completed between these moments are in both, and returned once.
-        let listed = self.list_records(&filter, last, None, u64::MAX)?.records;
+        let listed = self.list_records(&filter, last, None, ReadBudget::of(u64::MAX))?.records;
         let completed = own.as_mut().map(Follower::poll).transpose()?.unwrap_or_default();
         others.skip(&listed);
         let is_completed = |record: &Record| completed.iter().any(|other| other.id == record.id);
@@ -246,7 +262,7 @@ impl AuditView {
         filter: &Filter,
         limit: usize,
         before: Option<ViewCursor>,
-        budget: u64,
+        budget: ReadBudget,
         reason: Option<OwnOnlyReason>,
     ) -> io::Result<ViewPage> {
         let (cursor, below) = match before {
@@ -257,7 +273,7 @@ impl AuditView {
         let below_time = below.map(|place| Micros(place.time.0.saturating_add(1)));
         let until = [filter.until, below_time].into_iter().flatten().min();
         let reader = self.journal.reader()?.with_stop(self.stop.clone());
-        let page = reader.list_within(&Filter { until, ..*filter }, limit, cursor, budget)?;
+        let page = reader.list_within(&Filter { until, ..*filter }, limit, cursor, budget.scan)?;
         let mut records = page.records;
         records.retain(|record| below.is_none_or(|below| RecordPlace::of(record) < below));
         let next = page.next.map(|cursor| ViewCursor::Journal(JournalWalk { cursor, below }));
@@ -271,7 +287,7 @@ impl AuditView {
         filter: &Filter,
         limit: usize,
         behind: Option<RecordPlace>,
-        budget: u64,
+        budget: ReadBudget,
     ) -> Result<ViewPage, JoinError> {
         let mut records: Vec<Record> = Vec::new();
         let mut query = RecordQuery { behind, ..RecordQuery::new(filter, End::Newest) };
@@ -279,12 +295,12 @@ impl AuditView {
             // One record more than asked for tells whether there is another page.
             let missing = limit.saturating_add(1) - records.len();
             query.limit = MAX_ROWS.min(u32::try_from(missing).unwrap_or(MAX_ROWS));
-            let (found, status) = self.find(fleet, query, budget)?;
+            let (found, status) = self.find(fleet, query, budget.rest)?;
             let last = found.last_place(query.limit);
             records.extend(found.records);
             let is_full = records.len() > limit;
             // Matching records may be rare: a caller that must not wait goes on from the cursor.
-            if let Some(place) = last.filter(|_| !is_full && budget == u64::MAX) {
+            if let Some(place) = last.filter(|_| !is_full && budget.scan == u64::MAX) {
                 query.behind = Some(place);
                 continue;
             }
