@@ -35,7 +35,7 @@ fn id_of_a_folded_refusal_is_answered_at_every_gateway() {
     }
     let filter = Filter { id: shipped.last().copied(), ..Filter::default() };
     assert_eq!(view.list(&filter, 1, None, u64::MAX).unwrap().status.unwrap().scope, ViewScope::Fleet);
-    // What the other gateway has not shipped may cover the time as well: no key is asserted to be the only one.
+    // Records that the other gateway has not shipped may cover the time as well: no key is asserted to be the only one.
     let doubtful = refuse_all(&first, carol);
     let missing = doubtful.iter().find_map(|id| find_id(&view, *id).err()).unwrap();
     assert_eq!((missing.reason, missing.key()), (MissingReason::Ambiguous, Some(carol.key)), "{missing:?}");

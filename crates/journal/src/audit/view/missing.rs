@@ -91,7 +91,7 @@ pub enum MissingReason {
     Unrecorded,
 }
 
-/// What other records there may be than those that were read.
+/// Reasons for which there may be other records than those that were read.
 #[derive(Debug, Default)]
 struct Doubts {
     /// The search for a record with the id has not read everything yet.
