@@ -164,8 +164,7 @@ fn export(view: &AuditView, filter: &Filter) -> Result<(), CliError> {
     })?;
     out.flush()?;
     output::note(counts);
-    let is_missing = counts.records == 0 && filter.id.is_some();
-    let missing = if is_missing { page(view, filter, 1)?.missing } else { None };
+    let missing = if counts.records == 0 { view.explain(filter)? } else { None };
     missing.iter().for_each(|missing| output::note(&missing.detail));
     note_status(status.as_ref());
     Ok(())

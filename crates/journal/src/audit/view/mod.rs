@@ -160,6 +160,16 @@ impl AuditView {
         Ok(ViewPage { missing: Some(missing), ..page })
     }
 
+    /// Explains the id of a filter of which a search to the end of the audit, as an export, has found no record; `None`
+    /// without an id.
+    ///
+    /// # Errors
+    /// If the journal cannot be read.
+    pub fn explain(&self, filter: &Filter) -> io::Result<Option<MissingRecord>> {
+        let explain = |id| self.explain_missing(id, filter, false, ReadBudget::of(u64::MAX));
+        filter.id.map(explain).transpose()
+    }
+
     fn list_records(
         &self,
         filter: &Filter,
