@@ -1,5 +1,7 @@
 //! Documents, which are applied a part at a time.
 
+use std::sync::Arc;
+
 use serde::Deserialize;
 use serde_json::Value;
 
@@ -7,7 +9,7 @@ use super::Answer;
 use super::call::Call;
 use crate::json_input;
 use crate::management;
-use crate::management::{Document, ManagementError, OrgSpec};
+use crate::management::{Document, ManagementError, OrgSpec, run_beside};
 
 /// Body of an application.
 #[derive(Deserialize)]
@@ -26,10 +28,13 @@ pub(super) async fn apply(call: &Call<'_>) -> Result<Answer, ManagementError> {
     }
     let body = Body::deserialize(body).map_err(|error| ManagementError::InvalidBody(error.to_string()))?;
     let Body { organizations, given } = body;
-    let (management, actor, now) = (call.management(), call.actor, call.now());
+    let (management, actor, now) = (call.api.management(), call.actor, call.now());
     let document = Document { organizations };
     let application = if json_input::boolean(call.request, "dry_run")? == Some(true) {
-        management::plan_document(management, actor, given, document, now).await?
+        let (management, actor) = (Arc::clone(management), actor.clone());
+        // Its state is made on a thread that serves no requests.
+        let plan = async move || management::plan_document(&management, &actor, given, document, now).await;
+        run_beside(plan).await.map_err(|_| ManagementError::Internal)??
     } else if given.organizations.is_empty() {
         management::apply_document(management, actor, document, now).await?
     } else {
