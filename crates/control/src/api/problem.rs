@@ -66,7 +66,7 @@ mod tests {
     const TRANSPORT: [(u16, &str); 3] = [(400, "malformed_request"), (414, "target_too_long"), (431, "head_too_large")];
 
     /// Errors of rows that no call to a path that there is, by a method that it supports, is answered with.
-    const NOT_OF_CALLS: [(u16, &str); 13] = [
+    const NOT_OF_CALLS: [(u16, &str); 14] = [
         (405, "method_not_allowed"),
         // Of pages and of signing in.
         (403, "invalid_link"),
@@ -78,6 +78,8 @@ mod tests {
         (403, "no_email"),
         (403, "unverified_email"),
         (409, "too_many_sessions"),
+        // In the answer of an application, as of the record at which it ended.
+        (409, "apply_conflict"),
         // Of the daily look for unused keys.
         (409, "key_in_use"),
         // Answered with the first result, and as an unknown token.
