@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use super::mixed_journal::MixedJournal;
 use super::support::{
-    Caller, END, all_records, assert_intact, block_on, export_records, index_files, open_journal, open_reader,
+    Caller, END, all_records, assert_intact, block_on, export_records, index_file, open_journal, open_reader,
     remove_index, segment_files, settings, wait_until_compressed, write_uses,
 };
 use crate::support::{SmallDisk, eventually, until};
@@ -94,7 +94,7 @@ fn assert_bytes_per_use(most: u64, is_traced: bool) {
     let left = fs::read_to_string(open).unwrap().lines().filter(|line| line.starts_with('u')).count() as u64;
     let uses = 20_000 - left;
     let size = |path: &PathBuf| fs::metadata(path).unwrap().len();
-    let bytes: u64 = closed.iter().chain(&index_files(&settings)).map(size).sum();
+    let bytes: u64 = closed.iter().chain([&index_file(&settings)]).map(size).sum();
     assert!(uses > 10_000 && bytes <= most * uses, "{bytes} bytes for {uses} uses");
     let records = all_records(&settings);
     assert_eq!(records.len(), 20_000);

@@ -14,7 +14,8 @@ use journal::audit::{
 use tempfile::TempDir;
 
 use super::support::{
-    Caller, END, all_records, block_on, export_records, open_journal, open_reader, settings, wait_until_indexed,
+    Caller, END, all_records, block_on, export_records, open_index, open_journal, open_reader, settings,
+    wait_until_indexed,
 };
 
 pub const HOUR: u64 = 3_600_000_000;
@@ -154,11 +155,6 @@ pub fn covered_segment(settings: &Settings) -> u64 {
     let query = "SELECT segment FROM covered";
     let number = open_index(settings).and_then(|database| database.query_row(query, [], |row| row.get::<_, i64>(0)));
     number.unwrap_or(0).cast_unsigned()
-}
-
-pub fn open_index(settings: &Settings) -> rusqlite::Result<rusqlite::Connection> {
-    let flags = rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY;
-    rusqlite::Connection::open_with_flags(settings.path.join("index.db"), flags)
 }
 
 /// The activity of an unused key.

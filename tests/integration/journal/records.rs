@@ -114,7 +114,7 @@ fn files_are_readable_by_their_owner_only() {
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&settings.path), 0o700);
     assert_eq!(mode(&segment_files(&settings)[0]), 0o600);
-    for name in ["lock", "index.db", "0000000001.index"] {
+    for name in ["lock", "index.db"] {
         assert_eq!(mode(&settings.path.join(name)), 0o600, "{name}");
     }
 }

@@ -9,8 +9,8 @@ use platform::metrics::Metrics;
 use tempfile::TempDir;
 
 use super::support::{
-    Caller, END, assert_intact, block_on, export_records, index_files, keep_plain, new_directory, open_journal,
-    open_reader, segment_files, segment_number, settings, write_uses,
+    Caller, END, assert_intact, block_on, export_records, keep_plain, new_directory, open_journal, open_reader,
+    remove_index, segment_files, segment_number, settings, write_uses,
 };
 use super::tree;
 use crate::support::eventually;
@@ -67,7 +67,7 @@ fn damaged_end_is_set_aside_and_reported() {
     ends.iter().for_each(|end| text[*end - 20] ^= 1);
     fs::write(path, &text).unwrap();
     // A killed gateway leaves no index.
-    index_files(&settings).iter().for_each(|path| fs::remove_file(path).unwrap());
+    remove_index(&settings);
     let aside = settings.path.join("0000000001.jsonl.damaged");
     let metrics = Metrics::new();
     let journal = Journal::open(settings.clone(), metrics.audit.clone()).unwrap();
@@ -105,7 +105,7 @@ fn damage_of_the_end_is_never_lost_silently() {
         damaged[at] ^= 1 << random.below(8);
         fs::write(&path, &damaged).unwrap();
         if seed % 2 == 0 {
-            index_files(&settings).iter().for_each(|path| fs::remove_file(path).unwrap());
+            remove_index(&settings);
         }
         block_on(open_journal(&settings).close());
         let aside = fs::read(settings.path.join("0000000001.jsonl.damaged")).unwrap_or_default();

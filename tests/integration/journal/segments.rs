@@ -9,8 +9,8 @@ use platform::metrics::Metrics;
 use tempfile::TempDir;
 
 use super::support::{
-    Caller, END, all_records, assert_intact, block_on, change_of, export_records, keep_plain, open_journal,
-    segment_files, settings, write_uses,
+    Caller, END, all_records, assert_intact, block_on, change_of, export_records, indexed_segments, keep_plain,
+    open_journal, segment_files, segment_number, settings, write_uses,
 };
 use crate::support::{SmallDisk, eventually};
 
@@ -61,14 +61,14 @@ fn first_segment(settings: &Settings) -> String {
     segment_files(settings)[0].file_name().unwrap().to_str().unwrap().to_owned()
 }
 
-/// True when each closed segment has its index, which counts as well.
+/// True when the index has each closed segment.
 fn is_indexed(settings: &Settings) -> bool {
-    let segments = segment_files(settings);
-    segments[..segments.len() - 1].iter().all(|path| path.with_extension("index").exists())
+    let (segments, indexed) = (segment_files(settings), indexed_segments(settings));
+    segments[..segments.len() - 1].iter().all(|path| indexed.contains(&segment_number(path)))
 }
 
-/// True when the closed segments with their indexes take what retention leaves them at most: all of `limit` that the
-/// other files do not take, and half of it at least.
+/// True when the closed segments take what retention leaves them at most: all of `limit` that the other files do not
+/// take, and half of it at least.
 fn is_within(settings: &Settings, limit: u64) -> bool {
     let size_of = |is_counted: fn(&str) -> bool| -> u64 {
         let files = fs::read_dir(&settings.path).unwrap().map(Result::unwrap);
@@ -77,7 +77,7 @@ fn is_within(settings: &Settings, limit: u64) -> bool {
         counted.flat_map(|file| file.metadata()).filter(fs::Metadata::is_file).map(|file| file.len()).sum()
     };
     let all = size_of(|_| true);
-    let segments = size_of(|name| name.ends_with(".jsonl") || name.ends_with(".index"));
+    let segments = size_of(|name| name.ends_with(".jsonl"));
     segments <= limit.saturating_sub(all - segments).max(limit / 2)
 }
 

@@ -202,35 +202,47 @@ pub fn write_uses(settings: &Settings, count: usize) -> Vec<Uuid> {
     })
 }
 
-/// The files of the indexes of segments, in the order of the segments.
-pub fn index_files(settings: &Settings) -> Vec<PathBuf> {
-    let files = fs::read_dir(&settings.path).unwrap().map(|entry| entry.unwrap().path());
-    let mut files: Vec<PathBuf> = files.filter(|path| path.extension().is_some_and(|e| e == "index")).collect();
-    files.sort();
-    files
+/// The database of the index.
+pub fn index_file(settings: &Settings) -> PathBuf {
+    settings.path.join("index.db")
 }
 
-/// The database of the index and the files of the indexes of segments.
-pub fn all_index_files(settings: &Settings) -> Vec<PathBuf> {
-    [vec![settings.path.join("index.db")], index_files(settings)].concat()
+/// Opens the index for reading.
+pub fn open_index(settings: &Settings) -> rusqlite::Result<rusqlite::Connection> {
+    rusqlite::Connection::open_with_flags(index_file(settings), rusqlite::OpenFlags::SQLITE_OPEN_READ_ONLY)
+}
+
+/// Changes the index by a statement; returns the number of rows.
+pub fn change_index(settings: &Settings, statement: &str) -> usize {
+    rusqlite::Connection::open(index_file(settings)).unwrap().execute(statement, []).unwrap()
+}
+
+/// The numbers of the segments whose parts are in the index; none without one.
+pub fn indexed_segments(settings: &Settings) -> Vec<u64> {
+    let read = || {
+        let index = open_index(settings)?;
+        let mut numbers = index.prepare("SELECT number FROM segment ORDER BY number")?;
+        numbers.query_map([], |row| row.get(0).map(i64::cast_unsigned))?.collect::<rusqlite::Result<_>>()
+    };
+    read().unwrap_or_default()
 }
 
 /// Removes the index.
 pub fn remove_index(settings: &Settings) {
-    all_index_files(settings).iter().for_each(|path| fs::remove_file(path).unwrap());
+    fs::remove_file(index_file(settings)).unwrap();
 }
 
-/// Replaces every file of the index by other bytes.
+/// Replaces the index by other bytes.
 pub fn damage_index(settings: &Settings) {
-    assert!(index_files(settings).len() > 1, "there is an index to damage");
-    all_index_files(settings).iter().for_each(|path| fs::write(path, "this is not an index").unwrap());
+    assert!(indexed_segments(settings).len() > 1, "there is an index to damage");
+    fs::write(index_file(settings), "this is not an index").unwrap();
 }
 
 /// Waits until a running gateway has indexed all closed segments.
 pub fn wait_until_indexed(settings: &Settings) {
-    let closed = |settings: &Settings| segment_files(settings).len() - 1;
-    let fits = |path: &PathBuf| fs::read(path).is_ok_and(|bytes| bytes.starts_with(b"kgindex"));
-    let indexed = |settings: &Settings| index_files(settings).iter().filter(|path| fits(path)).count();
-    let is_done = || indexed(settings) >= closed(settings);
+    let is_done = || {
+        let closed = segment_files(settings).len() - 1;
+        indexed_segments(settings).len() >= closed
+    };
     eventually_by("all closed segments are indexed", || sizes(settings), is_done);
 }

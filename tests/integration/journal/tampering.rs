@@ -13,8 +13,8 @@ use tempfile::TempDir;
 
 use super::checkpoints::{assert_proven, latest, lines, signed};
 use super::support::{
-    block_on, index_files, keep_plain, open_journal, open_reader, segment_files, segment_number, wait_until_compressed,
-    wait_until_indexed, write_uses,
+    block_on, change_index, index_file, keep_plain, open_journal, open_reader, remove_index, segment_files,
+    segment_number, wait_until_compressed, wait_until_indexed, write_uses,
 };
 use super::tree;
 use crate::support::random::Random;
@@ -125,13 +125,15 @@ fn truncate_journal(random: &mut Random, settings: &Settings, covered: usize) ->
 }
 
 fn replace_index(random: &mut Random, settings: &Settings, covered: usize) -> &'static str {
-    let files = index_files(settings);
+    let numbers: Vec<u64> = segment_files(settings)[..covered].iter().map(|path| segment_number(path)).collect();
     let at = random.index(covered);
-    if random.below(2) == 0 {
-        flip_bit_of(random, &files[at]);
-    } else {
-        fs::copy(&files[(at + 1) % covered], &files[at]).unwrap();
-    }
+    let (number, other) = (numbers[at], numbers[(at + 1) % covered]);
+    let change = match random.below(3) {
+        0 => format!("UPDATE part SET sets = (SELECT sets FROM part WHERE place = {other} << 32)"),
+        1 => format!("UPDATE part SET sets = x'{:02x}'", random.below(256)),
+        _ => "DELETE FROM part".to_owned(),
+    };
+    assert_eq!(change_index(settings, &format!("{change} WHERE place = {number} << 32")), 1);
     "an index"
 }
 
@@ -200,7 +202,7 @@ fn remove_use_of(random: &mut Random, settings: &Settings, path: &Path) {
         lines.iter().filter_map(|line| Some(&line.strip_prefix("u\t")?[..22])).filter(has_ended).collect();
     let id = ids[random.index(ids.len())];
     write_again(settings, |line| !line[2..].starts_with(id));
-    index_files(settings).iter().for_each(|path| fs::remove_file(path).unwrap());
+    remove_index(settings);
     forget_hashes(settings);
 }
 
@@ -289,7 +291,7 @@ fn every_edit_before_an_old_checkpoint_is_found() {
 
 fn is_same(original: &Settings, copy: &Settings) -> bool {
     let files = |settings: &Settings| {
-        let files = [segment_files(settings), index_files(settings), vec![settings.path.join("merkle.tree")]].concat();
+        let files = [segment_files(settings), vec![index_file(settings), settings.path.join("merkle.tree")]].concat();
         files.iter().map(|path| fs::read(path).ok()).collect::<Vec<_>>()
     };
     files(original) == files(copy)

@@ -8,8 +8,8 @@ use journal::audit::{LastUse, Outcome, Settings};
 use tempfile::TempDir;
 
 use super::support::{
-    Caller, END, block_on, index_files, new_directory, open_journal, open_reader, remove_index, segment_files,
-    settings, wait_until_compressed, wait_until_indexed, write_uses,
+    Caller, END, block_on, change_index, index_file, indexed_segments, new_directory, open_journal, open_reader,
+    remove_index, segment_files, segment_number, settings, wait_until_compressed, wait_until_indexed, write_uses,
 };
 use crate::support::eventually;
 
@@ -39,11 +39,13 @@ fn missing_index_is_made_by_the_next_start() {
     let directory = TempDir::new().unwrap();
     let settings = small_segments(&directory);
     indexed_journal(&settings);
-    let files = index_files(&settings);
+    let whole = indexed_segments(&settings);
+    assert_eq!(whole.len(), segment_files(&settings).len());
     remove_index(&settings);
     let journal = open_journal(&settings);
-    eventually("each closed segment has an index again", || files[..files.len() - 1].iter().all(|path| path.exists()));
+    wait_until_indexed(&settings);
     block_on(journal.close());
+    assert_eq!(indexed_segments(&settings), whole);
 }
 
 #[test]
@@ -51,18 +53,42 @@ fn torn_or_damaged_index_is_made_again() {
     let directory = TempDir::new().unwrap();
     let settings = small_segments(&directory);
     indexed_journal(&settings);
-    let path = index_files(&settings)[1].clone();
+    let path = index_file(&settings);
     let whole = fs::read(&path).unwrap();
-    // A header is 80 bytes: the fourth of its numbers is the length of a part.
-    let (torn, mut damaged) = (whole[..whole.len() - 1].to_vec(), whole.clone());
-    damaged[24] ^= 1;
-    for bytes in [torn, damaged] {
-        fs::write(&path, bytes).unwrap();
+    let numbers = indexed_segments(&settings);
+    let problems = || open_reader(&settings).verify().unwrap().problems;
+    for is_torn in [true, false] {
+        if is_torn {
+            fs::write(&path, &whole[..whole.len() - 5000]).unwrap();
+        } else {
+            assert_eq!(change_index(&settings, "UPDATE part SET sets = x'00' WHERE place = 2 << 32"), 1);
+        }
+        assert_ne!(problems(), [], "it is found");
         let journal = open_journal(&settings);
-        let is_whole = |now: Vec<u8>| now.len() == whole.len() && now[..80] == whole[..80];
-        eventually("it is made again", || fs::read(&path).is_ok_and(is_whole));
+        wait_until_indexed(&settings);
+        eventually("it is made again", || problems().is_empty());
         block_on(journal.close());
+        assert_eq!((indexed_segments(&settings), problems()), (numbers.clone(), vec![]));
     }
+}
+
+/// Versions before had one file for each segment.
+#[test]
+fn index_of_a_version_before_is_replaced() {
+    let directory = TempDir::new().unwrap();
+    let settings = small_segments(&directory);
+    indexed_journal(&settings);
+    let numbers = indexed_segments(&settings);
+    remove_index(&settings);
+    let before = rusqlite::Connection::open(index_file(&settings)).unwrap();
+    before.execute_batch("CREATE TABLE covered (segment INTEGER, end INTEGER); PRAGMA user_version = 3;").unwrap();
+    drop(before);
+    let file = settings.path.join("0000000002.index");
+    fs::write(&file, "kgindex3").unwrap();
+    let journal = open_journal(&settings);
+    wait_until_indexed(&settings);
+    block_on(journal.close());
+    assert!(indexed_segments(&settings) == numbers && !file.exists());
 }
 
 #[test]
@@ -70,14 +96,17 @@ fn segments_behind_a_damaged_one_are_indexed_and_removed() {
     let directory = TempDir::new().unwrap();
     let settings = small_segments(&directory);
     indexed_journal(&settings);
-    let (segments, files) = (segment_files(&settings), index_files(&settings));
+    let segments = segment_files(&settings);
     remove_index(&settings);
     damage(&segments[1]);
     let journal = open_journal(&settings);
-    let others = [&files[..1], &files[2..files.len() - 1]].concat();
-    eventually("the others have an index again", || others.iter().all(|path| path.exists()));
-    assert!(!files[1].exists());
+    let mut others: Vec<u64> = segments.iter().map(|path| segment_number(path)).collect();
+    others.remove(1);
+    // That of the open segment is left when the journal is closed.
+    let closed = &others[..others.len() - 1];
+    eventually("the others have an index again", || indexed_segments(&settings) == closed);
     block_on(journal.close());
+    assert_eq!(indexed_segments(&settings), others);
     // Retention does not stop at it, and records its removal as any other.
     let journal = open_journal(&Settings { retention_size: Some(1), ..settings.clone() });
     eventually("all closed segments are removed", || segment_files(&settings).len() <= 1);

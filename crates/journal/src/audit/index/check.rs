@@ -1,19 +1,23 @@
-//! Comparison of the indexes of segments with their lines: an index that was replaced would hide records from readers.
+//! Comparison of the parts of segments in the index with their lines: an index that was changed would hide records from
+//! readers.
 //!
-//! The database of the index has sums over segments that may be gone; it cannot be compared.
+//! The usage in it has sums over segments that may be gone; it cannot be compared.
 
 use std::io;
 use std::path::Path;
 
-use super::index_file::{self, IndexFile};
+use rusqlite::Connection;
+
+use super::database;
 use super::segment_index::SegmentIndex;
+use super::segment_parts::SegmentParts;
 use crate::audit::format::segment::Segment;
 use crate::audit::format::source::SegmentSource;
 use crate::files;
 
 const DAMAGED: &str =
     "the index of the segment is damaged: readers read the segment instead, and the gateway makes it again";
-const OTHER: &str = "the index of the segment is not that of its lines: readers may miss records; remove the file, and \
+const OTHER: &str = "the index of the segment is not that of its lines: readers may miss records; remove index.db, and \
                      the gateway makes it again";
 const LONGER: &str = "the index of the segment is that of more lines: the end of the segment is missing";
 
@@ -21,37 +25,58 @@ const LONGER: &str = "the index of the segment is that of more lines: the end of
 /// index may not have been brought up to its segment yet.
 ///
 /// # Errors
-/// If a segment cannot be read.
+/// If a segment or the index cannot be read.
 pub(crate) fn find_wrong(directory: &Path, segments: &[Segment], in_use: bool) -> io::Result<Vec<(u64, &'static str)>> {
     let mut wrong = Vec::new();
+    if !directory.join(database::FILE).exists() {
+        return Ok(wrong);
+    }
+    let mut opened = if_intact(database::open_for_reading(directory))?;
     for segment in segments {
-        let what = match IndexFile::open(directory, segment.number, segment.length) {
-            Ok(Some(file)) => compare(directory, segment, &file)?,
-            // Readers do not use it: it is missing, or was left by a process that ended before the segment was closed.
-            Ok(None) => is_longer(directory, segment, in_use).then_some(LONGER),
-            Err(error) if error.kind() == io::ErrorKind::InvalidData => Some(DAMAGED),
-            Err(error) => return Err(error),
+        let what = match &mut opened {
+            Some(None) => None,
+            Some(Some(connection)) => compare(directory, connection, segment, in_use)?,
+            None => Some(DAMAGED),
         };
         wrong.extend(what.map(|what| (segment.number, what)));
     }
     Ok(wrong)
 }
 
-/// Returns whether an index is that of more lines than the segment has. In a journal in use, lines
-/// are written meanwhile.
-fn is_longer(directory: &Path, segment: &Segment, in_use: bool) -> bool {
-    !in_use && index_file::indexed_length(directory, segment.number).is_some_and(|length| length > segment.length)
+/// The result of reading the index; `None` when it is damaged.
+fn if_intact<T>(result: rusqlite::Result<T>) -> io::Result<Option<T>> {
+    match result {
+        Err(error) if database::is_damage(&error) => Ok(None),
+        result => result.map(Some).map_err(io::Error::other),
+    }
 }
 
-fn compare(directory: &Path, segment: &Segment, file: &IndexFile) -> io::Result<Option<&'static str>> {
-    let Some(found) = files::if_intact(file.members())? else { return Ok(Some(DAMAGED)) };
-    if file.part() == 0 {
+fn compare(
+    directory: &Path,
+    connection: &mut Connection,
+    segment: &Segment,
+    in_use: bool,
+) -> io::Result<Option<&'static str>> {
+    let mut read = || {
+        // One transaction, so that the rows belong together.
+        let transaction = connection.transaction()?;
+        let Some(parts) = SegmentParts::load(&transaction, segment.number)? else { return Ok(None) };
+        parts.members(&transaction).map(|members| Some((parts, members)))
+    };
+    let Some(found) = if_intact(read())? else { return Ok(Some(DAMAGED)) };
+    // It is missing, or was left by a process that ended before the segment was closed.
+    let Some((parts, members)) = found else { return Ok(None) };
+    if parts.length != segment.length {
+        // In a journal in use, lines are written meanwhile.
+        return Ok((!in_use && parts.length > segment.length).then_some(LONGER));
+    }
+    if parts.part == 0 {
         return Ok(Some(OTHER));
     }
-    let built = SegmentIndex::build(directory, segment, (file.part(), segment.length), || true);
+    let built = SegmentIndex::build(directory, segment, (parts.part, segment.length), || true);
     // Lines that cannot be read are reported elsewhere.
     let Some(built) = files::if_intact(built)?.flatten() else { return Ok(None) };
     // Retention may have removed the segment meanwhile.
-    let is_right = found == built.members || SegmentSource::open(directory, segment.number)?.is_none();
+    let is_right = members == built.members || SegmentSource::open(directory, segment.number)?.is_none();
     Ok((!is_right).then_some(OTHER))
 }

@@ -1,4 +1,7 @@
 //! The database file of the index: its schema, its opening, and the point up to which it covers the journal.
+//!
+//! It is written by one thread of the process that has the journal. Readers, also in other processes, see what the last
+//! transaction has left, and wait for no lock (a write-ahead log).
 
 use std::fs::File;
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -13,24 +16,28 @@ pub(crate) const FILE: &str = "index.db";
 
 /// Version of the schema, counted up whenever the tables or their meaning change. An index of another version is built
 /// again.
-const VERSION: i64 = 3;
+const VERSION: i64 = 4;
+/// - `segment`, `part`: the parts of a segment in which ids occur ([`super::segment_parts`]).
 /// - `covered`: one row, the point up to which the usage of the journal is added up; it stays when the segments before
 ///   it are removed.
-/// - `hour`: requests and refusals of a key in an hour. Hours are numbered from the epoch.
-/// - `refusal`: the line of the last refused use of a key.
-/// - `last`: the line of the last admitted use of a key and, once it has ended in a line of its own, that line.
+/// - `usage`: requests and refusals of a key in an hour. Hours are numbered from the epoch.
+/// - `last`: the line of the last admitted or refused use of a key and, once it has ended in a line of its own, that
+///   line; its id while it is open.
 const SCHEMA: &str = "
     BEGIN;
+    CREATE TABLE segment (
+        number INTEGER PRIMARY KEY, length INTEGER NOT NULL, part INTEGER NOT NULL, times BLOB NOT NULL,
+        crc INTEGER NOT NULL);
+    CREATE TABLE part (
+        place INTEGER PRIMARY KEY, next INTEGER NOT NULL, sets BLOB NOT NULL, crc INTEGER NOT NULL);
     CREATE TABLE covered (one INTEGER PRIMARY KEY CHECK (one = 1), segment INTEGER NOT NULL, end INTEGER NOT NULL);
-    CREATE TABLE hour (
+    CREATE TABLE usage (
         org BLOB NOT NULL, key TEXT NOT NULL, hour INTEGER NOT NULL,
         requests INTEGER NOT NULL, refusals INTEGER NOT NULL, PRIMARY KEY (org, key, hour)) WITHOUT ROWID;
     CREATE TABLE last (
-        org BLOB NOT NULL, key TEXT NOT NULL, use BLOB NOT NULL, begun BLOB NOT NULL, ended BLOB,
-        PRIMARY KEY (org, key)) WITHOUT ROWID;
-    CREATE TABLE refusal (
-        org BLOB NOT NULL, key TEXT NOT NULL, line BLOB NOT NULL, PRIMARY KEY (org, key)) WITHOUT ROWID;
-    PRAGMA user_version = 3;
+        org BLOB NOT NULL, key TEXT NOT NULL, refused INTEGER NOT NULL, begun BLOB NOT NULL, ended BLOB, open BLOB,
+        PRIMARY KEY (org, key, refused)) WITHOUT ROWID;
+    PRAGMA user_version = 4;
     COMMIT;
 ";
 
@@ -56,6 +63,29 @@ pub(crate) fn create(path: &Path) -> rusqlite::Result<Connection> {
     let database = connect(path)?;
     database.execute_batch(SCHEMA)?;
     Ok(database)
+}
+
+/// Checks the structure of all tables. Values have no checksums, but for those of parts.
+///
+/// # Errors
+/// If it is damaged, or cannot be read.
+pub(crate) fn check(database: &Connection) -> rusqlite::Result<()> {
+    let found: String = database.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
+    let damaged = ffi::Error::new(ffi::SQLITE_CORRUPT);
+    if found == "ok" { Ok(()) } else { Err(Error::SqliteFailure(damaged, Some(found))) }
+}
+
+/// Forgets the usage; the parts of segments stay.
+pub(crate) fn clear_usage(database: &Connection) -> rusqlite::Result<()> {
+    database.execute_batch("BEGIN; DELETE FROM usage; DELETE FROM last; DELETE FROM covered; COMMIT;")
+}
+
+/// True when an error says that the index is damaged, and not that it cannot be read now.
+pub(crate) fn is_damage(error: &Error) -> bool {
+    use ErrorCode::{DatabaseCorrupt, NotADatabase, Unknown};
+    // With a changed byte in the schema, a statement that names a table is an error of an unknown kind.
+    !matches!(error, Error::SqliteFailure(failure, _)
+        if !matches!(failure.code, DatabaseCorrupt | NotADatabase | Unknown))
 }
 
 /// True when an error says that there is no space on the disk.

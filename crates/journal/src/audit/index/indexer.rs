@@ -1,34 +1,29 @@
 //! Keeping of the index by the maintenance thread.
 //!
-//! - When a segment is closed, its index goes from memory to a file; one that is missing is built from the segment.
-//! - Usage is added up in the database when that of many segments has gathered in memory, before their segments are
-//!   removed, and when the journal is closed or handed over. What a kill has left is counted from the segments.
+//! - When a segment is closed, its index goes from memory to the database, in one transaction; one that is missing is
+//!   built from the segment. So is what a kill has left.
+//! - The usage of a segment is added up once, in the order of the segments; the database has the point up to which it
+//!   is. Its parts may be stored again.
 
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rusqlite::Connection;
 use rustc_hash::FxHashMap;
 
-use super::index_file::{self, IndexFile};
 use super::indexed_use::KeyOwner;
-use super::live_index::{LiveIndex, WaitingUsage};
-use super::members;
+use super::live_index::LiveIndex;
+use super::members::{self, Members};
 use super::segment_index::SegmentIndex;
+use super::segment_parts::{self, SegmentParts};
 use super::usage_counts;
+use super::usage_rows::AddError;
 use super::{database, usage_rows};
-use crate::audit::format::lines_at::LinesAt;
 use crate::audit::format::segment::{self, Point, Segment};
-use crate::files;
 use domain::clock::Micros;
 
-/// Closed segments whose usage is not added up yet, beyond which it is: adding up costs the more the more often it is
-/// done, and a killed process leaves as many segments to be read again.
-const MAX_WAITING: usize = 16;
-/// Keys that are added up at once, with copies of their lines: some 60 MiB. The lines of each such part of the keys are
-/// anywhere in the segments, which are read once for each.
-const KEYS_AT_ONCE: usize = 1 << 17;
 /// Hours before the current one whose counts are kept: the 23 that readers show, and one for a reader whose hour has
 /// just ended.
 const HOURS_KEPT: u64 = 24;
@@ -51,6 +46,8 @@ pub(crate) struct Indexer {
     checked_to: u64,
     /// The segment whose index is checked again next, and the rounds without a check.
     next_check: (u64, u32),
+    /// The first hour whose counts are kept, as of the last check of the database.
+    first_hour: u64,
 }
 
 impl Indexer {
@@ -63,61 +60,59 @@ impl Indexer {
             covered: Point::START,
             checked_to: 0,
             next_check: (0, 0),
+            first_hour: 0,
         };
         indexer.reopen(end).unwrap_or_else(|error| indexer.discard_after_error(&error));
         indexer
     }
 
-    /// The index of the last segment of a journal that ends at `end`, where these uses are open. It is read from the
-    /// file that the last gateway left when it was closed, or made from the segment.
+    /// The index of the last segment of a journal that ends at `end`, where these uses are open. It is what the last
+    /// gateway left when it was closed, or made from the segment.
     pub(crate) fn recover(&self, end: Point, open_uses: FxHashMap<u128, KeyOwner>) -> io::Result<SegmentIndex> {
-        let fits = |file: &IndexFile| self.covered == end && file.part() == self.part;
-        let file = IndexFile::open(&self.directory, end.segment, end.offset);
-        match file.and_then(|file| file.filter(fits).map(|file| file.members()).transpose()) {
-            Ok(Some(members)) => {
-                let empty = SegmentIndex::new(end.segment, self.part, open_uses);
-                return Ok(SegmentIndex { members, length: end.offset, counted_from: end.offset, ..empty });
-            }
-            Err(error) => self.log_damage(&error, end.segment),
-            Ok(None) => {}
-        }
         let segment = Segment { number: end.segment, length: end.offset };
-        let counted_from = counted_from(self.covered, end.segment);
-        let built = SegmentIndex::build(&self.directory, &segment, (self.part, counted_from), || true)?;
+        let left = if self.covered == end { self.load_members(&segment) } else { None };
+        if let Some(members) = left.filter(|members| members.part == self.part) {
+            let empty = SegmentIndex::new(end.segment, self.part, open_uses);
+            return Ok(SegmentIndex { members, length: end.offset, counted_from: end.offset, ..empty });
+        }
+        let from = self.counted_from(end.segment);
+        let built = SegmentIndex::build(&self.directory, &segment, (self.part, from), || true)?;
         Ok(built.unwrap_or_else(|| SegmentIndex::new(end.segment, self.part, open_uses)))
     }
 
-    /// The point up to which usage is added up.
-    pub(crate) fn covered(&self) -> Point {
-        self.covered
-    }
-
-    /// Writes what is in memory for the next start, when the journal is closed: also the index of the open segment.
-    pub(crate) fn leave(&mut self, live: &LiveIndex, now: Micros) {
-        for index in live.all() {
+    /// Stores what is in memory for the next start, when the journal is closed: also the index of the open segment.
+    pub(crate) fn leave(&mut self, live: &LiveIndex) {
+        for index in live.take_all() {
             // After a segment that is not counted, nothing can be added up.
-            let follows = index.counted_from == counted_from(live.counted_to(), index.segment);
-            if follows && self.checked_to + 1 == index.segment {
-                live.add_waiting(&index);
-                self.checked_to = index.segment;
+            if self.checked_to + 1 != index.segment {
+                return;
             }
-            index_file::write(&self.directory, &index).unwrap_or_else(
-                |error| tracing::debug!(%error, "cannot leave the index of the last segments to the next start"),
-            );
+            let follows = index.counted_from == self.counted_from(index.segment);
+            if let Err(error) = self.store(&index, follows) {
+                self.passes_over(&error, index.segment);
+            }
+            if self.covered != index.end() {
+                return;
+            }
+            self.checked_to = index.segment;
         }
-        self.add_up(live, now);
     }
 
     fn reopen(&mut self, end: Point) -> rusqlite::Result<()> {
         let path = self.directory.join(database::FILE);
-        let found = database::open(&path).and_then(|connection| Ok((database::load_covered(&connection)?, connection)));
+        let found = database::open(&path).and_then(|connection| {
+            let covered = database::load_covered(&connection)?.unwrap_or(Point::START);
+            if covered <= end {
+                return Ok((covered, connection));
+            }
+            // It covers more than there is: lines were lost, or it belongs to another journal.
+            database::clear_usage(&connection)?;
+            Ok((Point::START, connection))
+        });
         let (covered, connection) = match found {
-            // An index that covers more than there is belongs to another journal, or to one that was put back.
-            Ok((covered, connection)) if covered.is_none_or(|covered| covered <= end) => (covered, connection),
-            Err(error) if database::is_out_of_space(&error) => return Err(error),
-            _ => (None, database::create(&path)?),
+            Err(error) if !database::is_out_of_space(&error) => (Point::START, database::create(&path)?),
+            found => found?,
         };
-        let covered = covered.unwrap_or(Point::START);
         if covered != self.covered {
             // All that follows is counted again.
             self.checked_to = 0;
@@ -155,18 +150,14 @@ impl Indexer {
     ) {
         if self.database.is_none() {
             self.reopen(end).unwrap_or_else(|error| self.discard_after_error(&error));
-            if live.covered() != self.covered {
-                live.set_covered(self.covered);
-            }
+        }
+        if self.database.is_none() {
+            return;
         }
         let unchecked = self.checked_to + 1..end.segment;
         for segment in segments.iter().filter(|segment| unchecked.contains(&segment.number)) {
-            let indexed = self.index_segment(live, segment, &proceed).unwrap_or_else(|error| {
-                tracing::debug!(%error, segment = segment.number, "cannot index a closed audit segment yet");
-                // A damaged segment stays without an index; readers report the damage.
-                error.kind() == io::ErrorKind::InvalidData
-            });
-            if !indexed {
+            let indexed = self.index_segment(live, segment, &proceed);
+            if !indexed.unwrap_or_else(|error| self.passes_over(&error, segment.number)) {
                 return;
             }
             self.checked_to = segment.number;
@@ -176,43 +167,88 @@ impl Indexer {
     }
 
     /// Sees to it that a closed segment has an index, and that its usage is counted. Returns false when there was no
-    /// time for it.
-    fn index_segment(&self, live: &LiveIndex, segment: &Segment, proceed: &impl Fn() -> bool) -> io::Result<bool> {
-        let counted = live.counted_to();
-        let is_counted = counted >= Point { segment: segment.number, offset: segment.length };
-        let from = counted_from(counted, segment.number);
+    /// time for it, or no database.
+    fn index_segment(
+        &mut self,
+        live: &LiveIndex,
+        segment: &Segment,
+        proceed: &impl Fn() -> bool,
+    ) -> Result<bool, AddError> {
+        let is_counted = self.covered >= Point { segment: segment.number, offset: segment.length };
+        let from = self.counted_from(segment.number);
         let fits =
             |index: &Arc<SegmentIndex>| index.length == segment.length && (is_counted || index.counted_from == from);
         let mut index = live.closed(segment.number).filter(fits);
         if index.is_none() {
-            if is_counted && self.has_file(segment) {
+            if is_counted && self.load_members(segment).is_some() {
                 return Ok(true);
             }
             index = SegmentIndex::build(&self.directory, segment, (self.part, from), proceed)?.map(Arc::new);
         }
-        let Some(index) = index else { return Ok(false) };
-        index_file::write(&self.directory, &index)?;
-        if !is_counted {
-            live.add_waiting(&index);
+        index.map_or(Ok(false), |index| self.store(&index, !is_counted))
+    }
+
+    /// Handles a failure to index a segment; returns whether the next one may be indexed.
+    fn passes_over(&mut self, error: &AddError, segment: u64) -> bool {
+        match error {
+            AddError::Segment(error) => {
+                tracing::debug!(%error, segment, "cannot index a closed audit segment yet");
+                // A damaged segment stays without an index; readers report the damage.
+                error.kind() == io::ErrorKind::InvalidData
+            }
+            AddError::Index(error) => {
+                self.discard_after_error(error);
+                false
+            }
         }
+    }
+
+    /// Stores the parts of a segment and, if it follows what was counted, adds its usage up. Returns false without a
+    /// database.
+    fn store(&mut self, index: &SegmentIndex, follows: bool) -> Result<bool, AddError> {
+        let Some(database) = &mut self.database else { return Ok(false) };
+        let end = index.end();
+        // A crash in between leaves all rows and the covered point as they were.
+        let transaction = database.transaction()?;
+        segment_parts::store(&transaction, index)?;
+        let adds_up = follows && self.covered < end;
+        if adds_up {
+            usage_rows::add(&transaction, &self.directory, &index.usage)?;
+            database::store_covered(&transaction, end)?;
+        }
+        transaction.commit()?;
+        if adds_up {
+            self.covered = end;
+        }
+        database::shrink_log(database);
         Ok(true)
     }
 
-    /// True when the index of a segment is in a file that is whole.
-    fn has_file(&self, segment: &Segment) -> bool {
-        let file = IndexFile::open(&self.directory, segment.number, segment.length);
-        let members = file.and_then(|file| file.map(|file| file.members()).transpose());
-        members.inspect_err(|error| self.log_damage(error, segment.number)).is_ok_and(|members| members.is_some())
+    /// The stored parts of a segment of this length; `None` when there are none that are whole.
+    fn load_members(&self, segment: &Segment) -> Option<Members> {
+        let load = |database| {
+            let parts = SegmentParts::load(database, segment.number)?;
+            parts.filter(|parts| parts.length == segment.length).map(|parts| parts.members(database)).transpose()
+        };
+        load(self.database.as_ref()?).unwrap_or_else(|error| {
+            tracing::error!(%error, segment = segment.number, path = %self.directory.display(),
+                "the index of an audit segment cannot be used, and is made again from the segment; check the disk");
+            None
+        })
     }
 
-    fn log_damage(&self, error: &io::Error, segment: u64) {
-        tracing::error!(%error, segment, path = %self.directory.display(),
-            "the index of an audit segment cannot be used, and is made again from the segment; check the disk");
+    /// The offset in a segment from which its usage is to be counted.
+    fn counted_from(&self, segment: u64) -> u64 {
+        if segment == self.covered.segment { self.covered.offset } else { 0 }
     }
 
     /// Checks the index of one closed segment again, now and then. One that was damaged or removed meanwhile is made
-    /// again by the next round.
+    /// again by the next round, and so is a database whose file was deleted.
     pub(crate) fn recheck(&mut self) {
+        if !self.directory.join(database::FILE).exists() {
+            self.close_database();
+            return;
+        }
         let (segment, rounds) = self.next_check;
         if rounds < ROUNDS_BETWEEN_CHECKS {
             self.next_check.1 += 1;
@@ -221,9 +257,11 @@ impl Indexer {
         let next = self.first_indexed(segment);
         self.next_check = (next.map_or(0, |next| next + 1), 0);
         let Some(next) = next else { return };
-        let checked = IndexFile::open_any(&self.directory, next);
-        let is_good = checked.and_then(|file| file.map(|file| file.members()).transpose());
-        if !matches!(is_good, Ok(Some(_))) {
+        let is_good = self.database.as_ref().is_some_and(|database| {
+            let parts = SegmentParts::load(database, next).ok().flatten();
+            parts.is_some_and(|parts| parts.members(database).is_ok())
+        });
+        if !is_good {
             self.checked_to = next - 1;
         }
     }
@@ -234,116 +272,110 @@ impl Indexer {
         files.iter().map(|file| file.number).find(|number| (from.max(1)..=self.checked_to).contains(number))
     }
 
-    /// Adds up the usage of the closed segments when that of many is waiting.
-    pub(crate) fn add_up_many(&mut self, live: &LiveIndex, now: Micros) {
-        if live.waiting_segments() > MAX_WAITING {
-            self.add_up(live, now);
-        }
-    }
-
-    /// Adds up the usage of the closed segments up to this one, which are to be removed. Returns false when it could
-    /// not be added up.
-    pub(crate) fn add_up_to(&mut self, live: &LiveIndex, segment: u64, now: Micros) -> bool {
-        if self.covered.segment < segment {
-            self.add_up(live, now);
-        }
+    /// True when the usage of this segment, which is to be removed, is added up.
+    pub(crate) fn has_counted(&self, segment: u64) -> bool {
         self.covered.segment >= segment
     }
 
-    /// Adds up the usage of all closed segments.
-    pub(crate) fn add_up(&mut self, live: &LiveIndex, now: Micros) {
-        if live.waiting_segments() > 0 {
-            self.add(live.waiting(), now).unwrap_or_else(|error| self.discard_after_error(&error));
-            // Without space it goes on waiting.
-            if self.covered == live.counted_to() {
-                live.set_covered(self.covered);
-            }
+    /// Once an hour, checks the structure of the database, and deletes the counts of hours that no reader shows. Both
+    /// read it as a whole.
+    pub(crate) fn check_and_clean(&mut self, now: Micros) {
+        let first = usage_counts::hour_of(now).saturating_sub(HOURS_KEPT);
+        let Some(database) = self.database.as_ref().filter(|_| self.first_hour != first) else { return };
+        match database::check(database).and_then(|()| usage_rows::delete_hours_before(database, first)) {
+            Ok(()) => self.first_hour = first,
+            Err(error) => self.discard_after_error(&error),
         }
     }
 
-    fn add(&mut self, waiting: WaitingUsage, now: Micros) -> rusqlite::Result<()> {
-        let Some(database) = &mut self.database else { return Ok(()) };
-        let to = waiting.to;
-        let mut lines = LinesAt::new(self.directory.clone());
-        // Rows and covered point change in one transaction: a crash in between leaves both as they were.
-        let transaction = database.transaction()?;
-        for mut counts in waiting.into_run().slices(KEYS_AT_ONCE) {
-            // Damaged lines are left out, as those of removed segments are.
-            let copied = counts.store_lines(|point| {
-                Ok::<_, io::Error>(files::if_intact(lines.read(point).map(|line| line.map(<[u8]>::to_vec)))?.flatten())
-            });
-            if let Err(error) = copied {
-                tracing::warn!(%error, path = %self.directory.display(),
-                    "cannot read the lines of closed audit segments");
-                return Ok(());
-            }
-            usage_rows::add(&transaction, &counts)?;
-        }
-        usage_rows::delete_hours_before(&transaction, usage_counts::hour_of(now).saturating_sub(HOURS_KEPT))?;
-        database::store_covered(&transaction, to)?;
-        transaction.commit()?;
-        self.covered = to;
-        database::shrink_log(database);
-        Ok(())
+    /// Removes the parts of these segments. The usage of keys that was counted from them stays.
+    pub(crate) fn remove_segments(&mut self, segments: Range<u64>) {
+        let removed = self.database.as_ref().map_or(Ok(()), |database| segment_parts::remove(database, segments));
+        removed.unwrap_or_else(|error| self.discard_after_error(&error));
     }
 
-    /// Removes the index of a segment that was removed. The usage of keys that was counted from it stays.
-    pub(crate) fn remove_segment(&self, number: u64) {
-        index_file::remove(&self.directory, number);
+    /// Closes the database, which another process may change meanwhile; the next round opens it again.
+    pub(crate) fn close_database(&mut self) {
+        self.database = None;
     }
-}
-
-/// The offset in a segment from which its usage is to be counted, after this point.
-fn counted_from(counted: Point, segment: u64) -> u64 {
-    if segment == counted.segment { counted.offset } else { 0 }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::audit::index::segment_index;
 
-    /// Closed segments of nothing but a line that is no event, each with its index.
-    fn indexed(directory: &Path, count: u64) -> Indexer {
-        let end = Point { segment: count + 1, offset: 0 };
-        (1..=count + 1).for_each(|number| std::fs::write(segment::path(directory, number), "x\n").unwrap());
-        let mut indexer = Indexer::new(directory, end, 1 << 20);
-        let live =
-            LiveIndex::new(SegmentIndex::new(count + 1, 1 << 18, segment_index::owners([].iter())), Point::START);
-        indexer.index_closed(&live, &segment::list(directory).unwrap(), end, || true);
-        assert!(!indexer.has_unindexed(end));
-        indexer
+    /// A journal of closed segments of nothing but a line that is no event.
+    struct Indexed {
+        directory: tempfile::TempDir,
+        end: Point,
+        live: LiveIndex,
+        indexer: Indexer,
+    }
+
+    impl Indexed {
+        fn new(count: u64) -> Self {
+            let directory = tempfile::tempdir().unwrap();
+            let end = Point { segment: count + 1, offset: 0 };
+            (1..=count + 1).for_each(|number| std::fs::write(segment::path(directory.path(), number), "x\n").unwrap());
+            let live = LiveIndex::new(SegmentIndex::new(count + 1, 1 << 18, FxHashMap::default()));
+            let indexer = Indexer::new(directory.path(), end, 1 << 20);
+            Self { directory, end, live, indexer }
+        }
+
+        fn index(&mut self) {
+            let segments = segment::list(self.directory.path()).unwrap();
+            self.indexer.index_closed(&self.live, &segments, self.end, || true);
+            assert!(!self.indexer.has_unindexed(self.end));
+        }
+
+        /// Each segment has its turn within so many rounds; true when one is found to be without its index.
+        fn recheck_all(&mut self) -> bool {
+            let rounds = u64::from(ROUNDS_BETWEEN_CHECKS + 1) * (self.end.segment + 1);
+            (0..rounds).any(|_| {
+                self.indexer.recheck();
+                self.indexer.has_unindexed(self.end)
+            })
+        }
+
+        fn rows(&self) -> Vec<(u64, Option<Members>)> {
+            let segment = |number| Segment { number, length: 2 };
+            (1..self.end.segment).map(|number| (number, self.indexer.load_members(&segment(number)))).collect()
+        }
     }
 
     #[test]
-    fn index_that_is_damaged_or_removed_later_is_made_again() {
-        let directory = tempfile::tempdir().unwrap();
-        let count = 5;
-        let mut indexer = indexed(directory.path(), 5);
-        let end = Point { segment: count + 1, offset: 0 };
-        let live = LiveIndex::new(SegmentIndex::new(count + 1, 1 << 18, FxHashMap::default()), indexer.covered());
-        let path = index_file::path(directory.path(), 3);
-        let whole = std::fs::read(&path).unwrap();
-        let mut damaged = whole.clone();
-        *damaged.last_mut().unwrap() ^= 1;
-        for bytes in [Some(damaged), None] {
-            match bytes {
-                Some(bytes) => std::fs::write(&path, bytes).unwrap(),
-                None => std::fs::remove_file(&path).unwrap(),
-            }
-            // Each file has its turn within so many rounds.
-            let rounds = u64::from(ROUNDS_BETWEEN_CHECKS + 1) * (count + 1);
-            assert!((0..rounds).any(|_| {
-                indexer.recheck();
-                indexer.has_unindexed(end)
-            }));
-            indexer.index_closed(&live, &segment::list(directory.path()).unwrap(), end, || true);
-            assert!(std::fs::read(&path).unwrap() == whole && !indexer.has_unindexed(end));
+    fn parts_that_are_damaged_or_removed_later_are_stored_again() {
+        let mut indexed = Indexed::new(5);
+        indexed.index();
+        let whole = indexed.rows();
+        assert!(whole.iter().all(|(_, members)| members.is_some()));
+        for change in [
+            "UPDATE part SET sets = x'00' WHERE place = 3 << 32",
+            "UPDATE part SET next = 17 WHERE place = 3 << 32",
+            "DELETE FROM part WHERE place = 3 << 32",
+            "UPDATE segment SET times = zeroblob(24) WHERE number = 3",
+            "UPDATE segment SET part = 1 WHERE number = 3",
+            "DELETE FROM segment WHERE number = 3",
+        ] {
+            assert_eq!(indexed.indexer.database.as_ref().unwrap().execute(change, []).unwrap(), 1, "{change}");
+            assert!(indexed.recheck_all(), "{change}");
+            indexed.index();
+            assert!(indexed.rows() == whole, "{change}");
         }
-        let rounds = u64::from(ROUNDS_BETWEEN_CHECKS + 1) * (count + 1);
-        assert!((0..rounds).all(|_| {
-            indexer.recheck();
-            !indexer.has_unindexed(end)
-        }));
+        assert!(!indexed.recheck_all());
+        std::fs::remove_file(indexed.directory.path().join(database::FILE)).unwrap();
+        assert!(indexed.recheck_all(), "the file was deleted");
+        indexed.index();
+        assert!(indexed.rows() == whole && indexed.directory.path().join(database::FILE).exists());
+    }
+
+    #[test]
+    fn usage_is_added_up_once_when_another_process_has_done_so() {
+        let mut indexed = Indexed::new(5);
+        indexed.indexer.close_database();
+        let mut other = Indexer::new(indexed.directory.path(), indexed.end, 1 << 20);
+        other.index_closed(&indexed.live, &segment::list(indexed.directory.path()).unwrap(), indexed.end, || true);
+        indexed.index();
+        assert_eq!((indexed.indexer.covered, other.covered.segment), (other.covered, 5));
     }
 }

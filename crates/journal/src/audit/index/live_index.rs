@@ -1,11 +1,7 @@
 //! The index of the open segment, in memory.
 //!
 //! The thread that writes a batch adds its events, while it holds the segment: no line is read again to be indexed, and
-//! the counts are those of the file at every moment. A closed segment stays here until its index is in a file, and its
-//! usage until it is added up in the database.
-//!
-//! - The maintenance thread packs counts that are full, and the usage of closed segments, without the lock that the
-//!   threads that write take: the memory of a key is that of its packed usage, a second after.
+//! the counts are those of the file at every moment. A closed segment stays here until its index is in the database.
 
 use std::convert::Infallible;
 use std::mem;
@@ -18,30 +14,16 @@ use super::indexed_use::IndexedEvent;
 use super::members;
 use super::segment_index::SegmentIndex;
 use super::usage_counts::UsageCounts;
-use super::usage_run::{self, UsageRun};
 use crate::audit::filter::Filter;
 use crate::audit::format::segment::{Block, Point};
 use domain::identity::OrgId;
 use domain::key::KeyId;
 
-/// The index of the open segment, and of closed ones whose index is not in a file yet. Shared by the threads that write
-/// and by readers of this process.
+/// The index of the open segment, and of closed ones whose index is not in the database yet. Shared by the threads that
+/// write and by readers of this process.
 #[derive(Debug)]
 pub(crate) struct LiveIndex {
     segments: Mutex<LiveSegments>,
-    /// Changed by the maintenance thread alone; no thread that writes waits for it.
-    waiting: Mutex<WaitingUsage>,
-}
-
-/// Usage of closed segments that is not added up yet: memory for each key, not for each use. Clones share it.
-#[derive(Clone, Debug)]
-pub(crate) struct WaitingUsage {
-    /// The point up to which usage is added up.
-    pub(crate) from: Point,
-    pub(crate) to: Point,
-    pub(crate) segments: usize,
-    /// Oldest first.
-    runs: Vec<Arc<UsageRun>>,
 }
 
 #[derive(Debug)]
@@ -67,10 +49,9 @@ pub(crate) struct Stretch {
 }
 
 impl LiveIndex {
-    /// Continues with the index of the last segment; the usage up to `covered` is added up.
-    pub(crate) fn new(active: SegmentIndex, covered: Point) -> Self {
-        let segments = Mutex::new(LiveSegments { active, closed: Vec::new() });
-        Self { segments, waiting: Mutex::new(WaitingUsage::after(covered)) }
+    /// Continues with the index of the last segment.
+    pub(crate) fn new(active: SegmentIndex) -> Self {
+        Self { segments: Mutex::new(LiveSegments { active, closed: Vec::new() }) }
     }
 
     /// Adds the events of a batch that was written at this point, and that has this length.
@@ -89,60 +70,17 @@ impl LiveIndex {
         self.lock().closed.iter().find(|closed| closed.segment == segment).cloned()
     }
 
-    /// The indexes of all segments that are here, oldest first, once nothing is written any more.
-    pub(crate) fn all(&self) -> Vec<SegmentIndex> {
-        self.lock().iter().cloned().collect()
+    /// Takes the indexes of all segments that are here, oldest first, once nothing is written any more.
+    pub(crate) fn take_all(&self) -> Vec<Arc<SegmentIndex>> {
+        let mut segments = self.lock();
+        let empty = SegmentIndex::new(0, segments.active.members.part, FxHashMap::default());
+        let active = mem::replace(&mut segments.active, empty);
+        let mut all = mem::take(&mut segments.closed);
+        all.extend((active.segment > 0).then(|| Arc::new(active)));
+        all
     }
 
-    /// Packs what is full of the counts of the open segment. Threads that write wait for none of it.
-    pub(crate) fn pack_full(&self) {
-        let unpacked = self.lock().active.usage.unpacked();
-        for counts in unpacked {
-            let run = Arc::new(UsageRun::pack(&counts));
-            // Its segment may have been closed meanwhile; it is packed with that then.
-            self.lock().active.usage.replace(&counts, run);
-            // The last reference: thousands of keys are freed without the lock.
-            drop(counts);
-        }
-    }
-
-    /// Adds the usage of the segment that follows what is waiting.
-    pub(crate) fn add_waiting(&self, index: &SegmentIndex) {
-        // Changed by no other thread meanwhile.
-        let mut runs = self.waiting().runs;
-        index.usage.to_runs().for_each(|run| usage_run::append(&mut runs, run));
-        let mut waiting = self.lock_waiting();
-        waiting.to = Point { segment: index.segment, offset: index.length };
-        waiting.segments += 1;
-        waiting.runs = runs;
-    }
-
-    /// The usage that is not added up yet.
-    pub(crate) fn waiting(&self) -> WaitingUsage {
-        self.lock_waiting().clone()
-    }
-
-    /// The number of segments whose usage is not added up yet.
-    pub(crate) fn waiting_segments(&self) -> usize {
-        self.lock_waiting().segments
-    }
-
-    /// The point up to which usage is added up.
-    pub(crate) fn covered(&self) -> Point {
-        self.lock_waiting().from
-    }
-
-    /// The point up to which the usage of closed segments is counted.
-    pub(crate) fn counted_to(&self) -> Point {
-        self.lock_waiting().to
-    }
-
-    /// Forgets the usage that is added up, up to this point.
-    pub(crate) fn set_covered(&self, covered: Point) {
-        *self.lock_waiting() = WaitingUsage::after(covered);
-    }
-
-    /// Forgets closed segments up to this one: their index is in files.
+    /// Forgets closed segments up to this one: their index is in the database.
     pub(crate) fn forget_to(&self, segment: u64) {
         let mut segments = self.lock();
         let (kept, forgotten) =
@@ -155,16 +93,11 @@ impl LiveIndex {
 
     /// The usage of these keys in each segment that is here, oldest first.
     pub(crate) fn usage(&self, org: OrgId, keys: &FxHashSet<KeyId>) -> Vec<(Stretch, UsageCounts)> {
-        let segments = self.lock();
-        let closed = segments.closed.clone();
-        let active = &segments.active;
-        let open = stretch(active);
-        let (full, last) = active.usage.split(org, keys);
-        drop(segments);
-        let mut counts = full.select(org, keys);
-        counts.extend(last);
-        let closed = closed.iter().map(|index| (stretch(index), index.usage.select(org, keys)));
-        closed.chain([(open, counts)]).filter(|(stretch, _)| stretch.segment > 0).collect()
+        let of = |index: &SegmentIndex| {
+            let stretch = Stretch { segment: index.segment, from: index.counted_from, to: index.length };
+            (stretch, index.usage.select(org, keys))
+        };
+        self.lock().iter().map(of).collect()
     }
 
     /// The blocks of each segment that is here that may hold records for a filter, with the length that is indexed.
@@ -178,38 +111,14 @@ impl LiveIndex {
         self.lock().iter().map(of).collect()
     }
 
-    fn lock_waiting(&self) -> MutexGuard<'_, WaitingUsage> {
-        self.waiting.lock()
-    }
-
     fn lock(&self) -> MutexGuard<'_, LiveSegments> {
         self.segments.lock()
     }
 }
 
-impl WaitingUsage {
-    fn after(covered: Point) -> Self {
-        Self { from: covered, to: covered, segments: 0, runs: Vec::new() }
-    }
-
-    /// The usage of these keys.
-    pub(crate) fn select(&self, org: OrgId, keys: &FxHashSet<KeyId>) -> UsageCounts {
-        let mut counts = UsageCounts::default();
-        self.runs.iter().for_each(|run| counts.extend(run.select(org, keys)));
-        counts
-    }
-
-    /// All of it in one run.
-    pub(crate) fn into_run(self) -> Arc<UsageRun> {
-        let merged = self.runs.into_iter().reduce(|before, run| Arc::new(before.merge(&run)));
-        merged.unwrap_or_default()
-    }
-}
-
 impl LiveSegments {
     fn begin_segment(&mut self, number: u64) {
-        let open_uses = self.active.usage.take_open_uses();
-        let next = SegmentIndex::new(number, self.active.members.part, open_uses);
+        let next = SegmentIndex::new(number, self.active.members.part, self.active.usage.open_uses());
         let before = mem::replace(&mut self.active, next);
         // Number 0 is the index of a journal without segments.
         if before.segment > 0 {
@@ -222,10 +131,6 @@ impl LiveSegments {
     }
 }
 
-fn stretch(index: &SegmentIndex) -> Stretch {
-    Stretch { segment: index.segment, from: index.counted_from, to: index.length }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
@@ -235,7 +140,9 @@ mod tests {
     use crate::audit::format::event::OpenUse;
     use crate::audit::format::record::Outcome;
     use crate::audit::index::indexed_use::IndexedUse;
+    use crate::audit::index::segment_usage::SegmentUsage;
     use crate::audit::index::usage_counts::{HOUR, KeyUsage, LateOutcome};
+    use crate::audit::index::{database, usage_rows};
     use domain::clock::Micros;
     use domain::refusal::Refusal;
 
@@ -254,13 +161,9 @@ mod tests {
         End {
             used: usize,
         },
-        /// The counts of the open segment are full.
-        FillCounts,
-        Pack,
         CloseSegment,
-        /// The maintenance thread has written the index of the oldest closed segment.
-        IndexClosed,
-        AddUp,
+        /// The maintenance thread stores the index of the oldest closed segment.
+        Store,
     }
 
     fn steps() -> impl Strategy<Value = Step> {
@@ -272,11 +175,8 @@ mod tests {
         prop_oneof![
             40 => (any::<u8>(), 0..3_u64, outcome).prop_map(|(key, hour, outcome)| Step::Use { key, hour, outcome }),
             20 => any::<usize>().prop_map(|used| Step::End { used }),
-            2 => Just(Step::FillCounts),
-            2 => Just(Step::Pack),
             2 => Just(Step::CloseSegment),
-            2 => Just(Step::IndexClosed),
-            1 => Just(Step::AddUp),
+            2 => Just(Step::Store),
         ]
     }
 
@@ -287,21 +187,27 @@ mod tests {
         (org, format!("abcdef{:03}", number % KEYS).parse().unwrap())
     }
 
-    /// A journal that is counted key by key in one table, and by a live index.
+    /// A journal that is counted key by key in one table, and by a live index and the rows of a database.
     struct History {
-        plain: UsageCounts,
+        plain: SegmentUsage,
         live: LiveIndex,
-        /// Usage that was added up, as the database has it.
-        stored: UsageCounts,
+        stored: rusqlite::Connection,
         at: Point,
         uses: u128,
+        _directory: tempfile::TempDir,
     }
 
     impl History {
         fn new() -> Self {
-            let live = LiveIndex::new(SegmentIndex::new(1, 1 << 18, FxHashMap::default()), Point::START);
-            let at = Point { segment: 1, offset: 0 };
-            Self { plain: UsageCounts::default(), live, stored: UsageCounts::default(), at, uses: 0 }
+            let directory = tempfile::tempdir().unwrap();
+            Self {
+                plain: SegmentUsage::new(1, FxHashMap::default()),
+                live: LiveIndex::new(SegmentIndex::new(1, 1 << 18, FxHashMap::default())),
+                stored: database::create(&directory.path().join(database::FILE)).unwrap(),
+                at: Point { segment: 1, offset: 100 },
+                uses: 0,
+                _directory: directory,
+            }
         }
 
         fn step(&mut self, step: Step) {
@@ -326,43 +232,33 @@ mod tests {
                     self.write(IndexedEvent::Use(used));
                 }
                 Step::End { used } => self.write(IndexedEvent::Outcome(1 + used as u128 % (self.uses + 1))),
-                Step::FillCounts => self.live.lock().active.usage.begin_counts(),
-                Step::Pack => self.live.pack_full(),
                 Step::CloseSegment => {
-                    self.at = Point { segment: self.at.segment + 1, offset: 0 };
+                    self.at.segment += 1;
                     self.live.add_batch(self.at, 0, &[]);
                 }
-                Step::IndexClosed => {
+                Step::Store => {
                     let oldest = self.live.lock().closed.first().cloned();
                     if let Some(oldest) = oldest {
-                        self.live.add_waiting(&oldest);
+                        for counts in oldest.usage.slices(3) {
+                            usage_rows::add_stored(&self.stored, &with_lines(counts)).unwrap();
+                        }
                         self.live.forget_to(oldest.segment);
                     }
-                }
-                Step::AddUp => {
-                    let waiting = self.live.waiting();
-                    let to = waiting.to;
-                    waiting.into_run().slices(3).for_each(|counts| self.stored.extend(counts));
-                    self.live.set_covered(to);
                 }
             }
         }
 
         fn write(&mut self, event: IndexedEvent) {
-            self.plain.count(&event, self.at);
+            self.plain.count(&event, self.at.offset);
             self.live.add_batch(self.at, 100, &[PlacedEvent { event, at: 0 }]);
             self.at.offset += 100;
         }
 
         /// The usage of the keys of an organization, as a reader adds it.
         fn counted(&self, org: OrgId, keys: &FxHashSet<KeyId>) -> UsageCounts {
-            let mut counted = self.stored.select(org, keys);
-            let waiting = self.live.waiting();
-            let segments = self.live.usage(org, keys);
-            counted.extend(waiting.select(org, keys));
-            // A closed segment whose usage waits was forgotten.
-            segments.into_iter().for_each(|(_, counts)| counted.extend(counts));
-            counted
+            let mut counted = usage_rows::load(&self.stored, org, keys, 0).unwrap();
+            self.live.usage(org, keys).into_iter().for_each(|(_, counts)| counted.extend(counts));
+            with_lines(counted)
         }
 
         fn check(&self, keys: impl Iterator<Item = u8>) -> Result<(), TestCaseError> {
@@ -372,7 +268,7 @@ mod tests {
             }
             for (org, keys) in of_orgs {
                 let found = self.counted(org, &keys);
-                let expected = self.plain.select(org, &keys);
+                let expected = with_lines(self.plain.select(org, &keys));
                 prop_assert_eq!(sorted(&found), sorted(&expected));
                 prop_assert_eq!(&found.late_outcomes, &Vec::<LateOutcome>::new(), "each belongs to a use");
             }
@@ -380,15 +276,22 @@ mod tests {
         }
     }
 
+    /// The counts with lines that say where they are; places go on from segment to segment.
+    fn with_lines(mut counts: UsageCounts) -> UsageCounts {
+        let Ok(()) = counts.store_lines(|point| Ok::<_, Infallible>(Some(point.offset.to_string().into_bytes())));
+        counts
+    }
+
     fn sorted(counts: &UsageCounts) -> Vec<((OrgId, KeyId), KeyUsage)> {
-        let mut keys: Vec<_> = counts.keys.iter().map(|(owner, usage)| (*owner, (**usage).clone())).collect();
+        let mut keys: Vec<_> = counts.keys.iter().map(|(owner, usage)| (*owner, usage.clone())).collect();
+        keys.iter_mut().for_each(|(_, usage)| usage.hours.sort_unstable_by_key(|(hour, _)| *hour));
         keys.sort_by_key(|(owner, _)| *owner);
         keys
     }
 
     proptest! {
         #[test]
-        fn usage_is_that_of_a_plain_table_whatever_is_packed(
+        fn usage_is_that_of_a_plain_table_whatever_is_stored(
             history in prop::collection::vec(steps(), 0..400), one in any::<u8>(),
         ) {
             let mut usage = History::new();
@@ -399,39 +302,11 @@ mod tests {
                 }
             }
             usage.check(0..2 * KEYS)?;
-            // All of it is packed, merged and added up.
-            for step in [Step::CloseSegment].into_iter().chain([Step::IndexClosed; 60]).chain([Step::AddUp]) {
+            // All of it is stored.
+            for step in [Step::CloseSegment].into_iter().chain([Step::Store; 60]) {
                 usage.step(step);
             }
-            prop_assert_eq!(sorted(&usage.stored), sorted(&usage.plain));
+            usage.check(0..2 * KEYS)?;
         }
-    }
-
-    #[test]
-    fn counts_of_more_keys_than_a_table_takes_are_packed() {
-        let mut usage = History::new();
-        let uses = 60_000_u32;
-        for number in 0..uses {
-            let key = format!("abc{number:06}").parse().unwrap();
-            let open = OpenUse {
-                id: Uuid::from_u128(number.into()),
-                segment: 1,
-                listed_by: 0,
-                is_by_key: true,
-                time: Micros(HOUR),
-                number: None,
-                key_id: Some(key),
-                user_id: None,
-                org_id: Some(owner(0).0),
-                is_change: false,
-            };
-            usage.write(IndexedEvent::Use(IndexedUse::from_open(&open)));
-        }
-        assert_eq!(usage.live.lock().active.usage.unpacked().len(), 2);
-        usage.live.pack_full();
-        assert_eq!(usage.live.lock().active.usage.unpacked().len(), 0);
-        let counted = usage.live.usage(owner(0).0, &usage.plain.keys.keys().map(|(_, key)| *key).collect());
-        assert_eq!(counted.len(), 1);
-        assert!(counted[0].1.keys == usage.plain.keys && usage.plain.keys.len() == uses as usize);
     }
 }

@@ -2,10 +2,11 @@
 
 use std::path::Path;
 
+use rusqlite::Connection;
 use rustc_hash::FxHashSet;
 
-use super::index_file::IndexFile;
 use super::live_index::LiveIndex;
+use super::segment_parts::SegmentParts;
 use super::usage_counts::UsageCounts;
 use super::{database, usage_rows};
 use crate::audit::filter::Filter;
@@ -24,15 +25,16 @@ pub(crate) fn candidate_blocks(
     segments: &[Segment],
     filter: &Filter,
 ) -> Vec<Block> {
-    // Asked before the files: a segment leaves the memory only when its file is there.
+    // Asked before the database: a segment leaves the memory only when it is there.
     let mut in_memory = live.map(|live| live.candidates(filter)).unwrap_or_default();
+    let stored = stored_candidates(directory, segments, filter, live.is_some());
     let mut blocks = Vec::new();
-    for segment in segments {
+    for (segment, stored) in segments.iter().zip(stored) {
         let indexed = in_memory
             .remove(&segment.number)
             // Lines may have been written since the segments were listed.
             .map(|(blocks, end)| (blocks, end.min(segment.length)))
-            .or_else(|| file_candidates(directory, segment, filter, live.is_some()))
+            .or(stored)
             // An index that reaches further belongs to another journal.
             .filter(|(_, end)| *end <= segment.length);
         let (candidates, end) = indexed.unwrap_or_default();
@@ -42,23 +44,43 @@ pub(crate) fn candidate_blocks(
     blocks
 }
 
-/// The candidates by the file of a segment's index; `None` when there is none that can be used. The process that writes
-/// the journal finds a damaged one by itself, and replaces it.
-fn file_candidates(directory: &Path, segment: &Segment, filter: &Filter, is_writer: bool) -> Option<Candidates> {
-    let opened = IndexFile::open(directory, segment.number, segment.length);
-    let found = opened.and_then(|file| file.map(|file| file.candidates(filter)).transpose());
-    let blocks = found.unwrap_or_else(|error| {
-        let number = segment.number;
-        if is_writer {
-            tracing::debug!(%error, segment = number,
-                "the index of an audit segment cannot be read; reading the segment");
+/// The candidates of each segment by the database; `None` where nothing is stored that can be used. The process that
+/// writes the journal finds damage by itself, and mends it.
+fn stored_candidates(
+    directory: &Path,
+    segments: &[Segment],
+    filter: &Filter,
+    is_writer: bool,
+) -> Vec<Option<Candidates>> {
+    let report = |error: &rusqlite::Error, segment: u64| {
+        if is_writer || !database::is_damage(error) {
+            tracing::debug!(%error, segment, "the index of the audit journal cannot be read; reading segments");
         } else {
-            tracing::warn!(%error, segment = number,
-                "the index of an audit segment cannot be read; reading the segment");
+            tracing::warn!(%error, segment, "the index of the audit journal cannot be read; reading segments");
         }
-        None
-    });
-    Some((blocks?, segment.length))
+    };
+    let none = || vec![None; segments.len()];
+    let read = |connection: Option<Connection>| {
+        let Some(mut connection) = connection else { return Ok(none()) };
+        // One transaction, so that the rows of a segment belong together.
+        let transaction = connection.transaction()?;
+        let of_segment = |segment: &Segment| {
+            let parts = SegmentParts::load(&transaction, segment.number)?;
+            let fitting = parts.filter(|parts| parts.length == segment.length);
+            fitting.map(|parts| Ok((parts.candidates(&transaction, filter)?, segment.length))).transpose()
+        };
+        let found = segments.iter().map(|segment| {
+            of_segment(segment).unwrap_or_else(|error| {
+                report(&error, segment.number);
+                None
+            })
+        });
+        Ok(found.collect())
+    };
+    database::open_for_reading(directory).and_then(read).unwrap_or_else(|error| {
+        report(&error, 0);
+        none()
+    })
 }
 
 /// Loads the stored usage of some keys of an organization, with the counts from `first_hour` on, and the point up to
@@ -77,4 +99,10 @@ pub(crate) fn load_usage(
     let transaction = connection.transaction()?;
     let Some(point) = database::load_covered(&transaction)? else { return Ok(None) };
     Ok(Some((usage_rows::load(&transaction, org, keys, first_hour)?, point)))
+}
+
+/// The length of a segment that its stored parts are of; `None` when there are none.
+pub(crate) fn indexed_length(directory: &Path, segment: u64) -> Option<u64> {
+    let connection = database::open_for_reading(directory).ok()??;
+    Some(SegmentParts::load(&connection, segment).ok()??.length)
 }

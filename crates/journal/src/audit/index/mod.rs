@@ -7,23 +7,20 @@
 //! - It is derived data: it is rebuilt from the segments when it is lost, damaged, or does not fit them.
 //! - The threads that write the journal keep the index of the open segment in memory ([`live_index`]): no line is read
 //!   again to be indexed. A killed process lost it, and the next start makes it again from the segment.
-//! - When a segment is closed, the parts in which ids occur go to a file beside it ([`index_file`]). Its usage stays in
-//!   memory, packed ([`usage_run`]), until it is added up in a database ([`usage_rows`]): in steps of many segments,
-//!   before segments are removed and when the journal is closed. After a kill, the segments that were not added up are
-//!   read again.
-//! - An index is compared with its segment by `audit verify` ([`check`]). A damaged one is made again at the next
-//!   start, or by a gateway that runs when its turn to be checked comes.
+//! - When a segment is closed, one transaction adds the parts in which ids occur ([`segment_parts`]) and the usage of
+//!   its keys ([`usage_rows`]) to the [`database`]: a crash leaves all of it, or none. After a kill, the segments that
+//!   are not in it are read again.
+//! - The parts of a segment are compared with its lines by `audit verify` ([`check`]). Damaged ones are made again at
+//!   the next start, or by a gateway that runs when their turn to be checked comes.
 //! - Readers scan what has no index. Readers in other processes scan the open segment.
 
 mod indexed_use;
 pub(crate) mod usage_counts;
-mod packed_usage;
-mod usage_run;
-mod segment_usage;
+pub(crate) mod segment_usage;
 pub(crate) mod members;
 pub(crate) mod segment_index;
 pub(crate) mod live_index;
-pub(crate) mod index_file;
+mod segment_parts;
 pub(crate) mod database;
 mod usage_rows;
 pub(crate) mod check;

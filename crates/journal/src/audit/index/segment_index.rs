@@ -15,7 +15,7 @@ use crate::audit::format::segment::{self, Point, Segment};
 use crate::audit::format::source::{self, Piece};
 
 /// The index of one segment, up to `length`.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub(crate) struct SegmentIndex {
     pub(crate) segment: u64,
     /// Bytes of the segment that are indexed.
@@ -30,8 +30,13 @@ impl SegmentIndex {
     /// The index of a segment without lines; `part` is the length of its parts, `open_uses` are those that
     /// earlier segments left open.
     pub(crate) fn new(segment: u64, part: u64, open_uses: FxHashMap<u128, KeyOwner>) -> Self {
-        let usage = SegmentUsage::new(open_uses);
+        let usage = SegmentUsage::new(segment, open_uses);
         Self { segment, length: 0, members: Members::new(part), counted_from: 0, usage }
+    }
+
+    /// The point up to which it reaches.
+    pub(crate) fn end(&self) -> Point {
+        Point { segment: self.segment, offset: self.length }
     }
 
     /// Indexes an event, whose line begins at this offset.
@@ -40,7 +45,7 @@ impl SegmentIndex {
             self.members.add(used, offset);
         }
         if offset >= self.counted_from {
-            self.usage.count(event, Point { segment: self.segment, offset });
+            self.usage.count(event, offset);
         }
     }
 
@@ -66,7 +71,6 @@ impl SegmentIndex {
                     index.add(&event, start + at as u64);
                 }
             }
-            index.usage.pack();
         }
         index.length = segment.length;
         Ok(Some(index))

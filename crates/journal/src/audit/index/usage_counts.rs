@@ -1,29 +1,18 @@
-//! Usage of keys, counted event by event: requests and refusals by the hour, and the last use and refusal of each key.
+//! Usage of keys as it is stored and read: requests and refusals by the hour, and the last use and refusal of each key.
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
-use super::indexed_use::{IndexedEvent, IndexedUse, KeyOwner};
+use super::indexed_use::KeyOwner;
 use crate::audit::format::segment::Point;
 use domain::clock::Micros;
-use domain::identity::OrgId;
-use domain::key::KeyId;
 
 /// Microseconds of an hour. Hours are numbered from the epoch.
 pub(crate) const HOUR: u64 = 3_600_000_000;
 
-/// Usage of keys within a stretch of the journal.
-///
-/// - Events must be given in the order of the journal. A stretch may begin anywhere: the uses that earlier stretches
-///   left open are in `open_uses` from the beginning.
-/// - It has the places of lines, not the lines: memory is some 250 bytes for each key, and bounded by the keys, the
-///   hours and the open uses of the stretch. What is no longer counted on is packed
-///   ([`super::usage_run`]).
+/// Usage of some keys within a stretch of the journal.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct UsageCounts {
-    /// Boxed: the table is up to half empty, and growing moves all of it while requests wait.
-    pub(crate) keys: FxHashMap<KeyOwner, Box<KeyUsage>>,
-    /// Uses that have not ended, including those of earlier stretches.
-    pub(crate) open_uses: FxHashMap<u128, KeyOwner>,
+    pub(crate) keys: FxHashMap<KeyOwner, KeyUsage>,
     /// Outcomes of uses that began in an earlier stretch, of keys without an admitted use in this one. Such a use may
     /// be the last one of its key.
     pub(crate) late_outcomes: Vec<LateOutcome>,
@@ -32,7 +21,7 @@ pub(crate) struct UsageCounts {
 /// Usage of one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KeyUsage {
-    /// Hours with uses, mostly in order; the last one is the latest that was counted.
+    /// Hours with uses.
     pub(crate) hours: Vec<(u64, HourCounts)>,
     /// The last admitted use.
     pub(crate) last: Option<LastUseLines>,
@@ -82,61 +71,6 @@ pub(crate) fn hour_of(time: Micros) -> u64 {
 }
 
 impl UsageCounts {
-    /// Empty counts of the stretch that begins with these open uses.
-    pub(crate) fn new(open_uses: FxHashMap<u128, KeyOwner>) -> Self {
-        Self { open_uses, ..Self::default() }
-    }
-
-    /// Counts an event, whose line is at this point.
-    pub(crate) fn count(&mut self, event: &IndexedEvent, at: Point) {
-        match event {
-            IndexedEvent::Use(used) => self.count_use(used, at),
-            IndexedEvent::Outcome(id) => self.apply_outcome(*id, at),
-            IndexedEvent::Carried(_) => {}
-        }
-    }
-
-    /// Counts a use when it is one of a key.
-    fn count_use(&mut self, used: &IndexedUse, at: Point) {
-        let Some(owner) = used.key_owner() else { return };
-        let usage = self.keys.entry(owner).or_default();
-        let counts = usage.hour(hour_of(used.time));
-        // A refused use is not a use in the sense of "last used".
-        if used.is_refused() {
-            counts.refusals = counts.refusals.saturating_add(used.uses());
-            usage.refusal = Some(LineRef::At(at));
-            return;
-        }
-        counts.requests = counts.requests.saturating_add(used.uses());
-        let open = used.outcome.is_none().then_some(used.id.as_u128());
-        usage.last = Some(LastUseLines { begun: LineRef::At(at), ended: None, open });
-        if let Some(id) = open {
-            self.open_uses.insert(id, owner);
-        }
-    }
-
-    /// Notes the outcome of a use. Most outcomes belong to uses that are the last ones of their keys.
-    fn apply_outcome(&mut self, id: u128, at: Point) {
-        if let Some(owner) = self.open_uses.remove(&id) {
-            self.end_use(LateOutcome { owner, id, line: LineRef::At(at) });
-        }
-    }
-
-    fn end_use(&mut self, outcome: LateOutcome) {
-        match self.keys.get_mut(&outcome.owner).and_then(|usage| usage.last.as_mut()) {
-            Some(last) => last.end(outcome),
-            // The use began in an earlier stretch, and the last use of the key may be this one.
-            None => self.late_outcomes.push(outcome),
-        }
-    }
-
-    /// The counts of these keys.
-    pub(crate) fn select(&self, org: OrgId, keys: &FxHashSet<KeyId>) -> Self {
-        let used = keys.iter().filter_map(|key| Some(((org, *key), self.keys.get(&(org, *key))?.clone())));
-        let late = self.late_outcomes.iter().filter(|late| late.owner.0 == org && keys.contains(&late.owner.1));
-        Self { keys: used.collect(), open_uses: FxHashMap::default(), late_outcomes: late.cloned().collect() }
-    }
-
     /// The last uses of keys that have not ended: they may end in what is counted next.
     pub(crate) fn open_last_uses(&self) -> FxHashMap<u128, KeyOwner> {
         self.keys.iter().filter_map(|(owner, usage)| Some((usage.last.as_ref()?.open?, *owner))).collect()
@@ -148,7 +82,7 @@ impl UsageCounts {
         mut read: impl FnMut(Point) -> Result<Option<Vec<u8>>, E>,
     ) -> Result<(), E> {
         let of_keys = self.keys.values_mut().flat_map(|usage| {
-            let KeyUsage { last, refusal, .. } = &mut **usage;
+            let KeyUsage { last, refusal, .. } = usage;
             let last = last.iter_mut().flat_map(|last| [Some(&mut last.begun), last.ended.as_mut()]);
             last.flatten().chain(refusal)
         });
@@ -163,11 +97,15 @@ impl UsageCounts {
 
     /// Adds the counts of the stretch that follows this one.
     pub(crate) fn extend(&mut self, later: Self) {
-        later.late_outcomes.into_iter().for_each(|outcome| self.end_use(outcome));
-        for (owner, usage) in later.keys {
-            self.keys.entry(owner).or_default().extend(*usage);
+        for outcome in later.late_outcomes {
+            match self.keys.get_mut(&outcome.owner).and_then(|usage| usage.last.as_mut()) {
+                Some(last) => last.end(outcome),
+                None => self.late_outcomes.push(outcome),
+            }
         }
-        self.open_uses = later.open_uses;
+        for (owner, usage) in later.keys {
+            self.keys.entry(owner).or_default().extend(usage);
+        }
     }
 }
 
@@ -201,26 +139,26 @@ impl LineRef {
     }
 }
 
+impl HourCounts {
+    /// Adds uses in the same hour.
+    pub(crate) fn add(&mut self, Self { requests, refusals }: Self) {
+        self.requests = self.requests.saturating_add(requests);
+        self.refusals = self.refusals.saturating_add(refusals);
+    }
+}
+
 impl KeyUsage {
-    /// The counts of an hour.
-    pub(crate) fn hour(&mut self, hour: u64) -> &mut HourCounts {
-        // Searched from the end: nearly every use is in the hour of the one before.
-        let at = self.hours.iter().rposition(|(number, _)| *number == hour).unwrap_or_else(|| {
-            // Nearly every key has one hour: room for more would double the memory of the key.
-            self.hours.reserve_exact(1);
-            self.hours.push((hour, HourCounts::default()));
-            self.hours.len() - 1
-        });
-        &mut self.hours[at].1
+    /// Adds uses in an hour.
+    pub(crate) fn add(&mut self, hour: u64, more: HourCounts) {
+        match self.hours.iter_mut().find(|(number, _)| *number == hour) {
+            Some((_, counts)) => counts.add(more),
+            None => self.hours.push((hour, more)),
+        }
     }
 
     /// Adds the usage in the stretch that follows this one.
     pub(crate) fn extend(&mut self, later: Self) {
-        for (hour, HourCounts { requests, refusals }) in later.hours {
-            let counts = self.hour(hour);
-            counts.requests = counts.requests.saturating_add(requests);
-            counts.refusals = counts.refusals.saturating_add(refusals);
-        }
+        later.hours.into_iter().for_each(|(hour, counts)| self.add(hour, counts));
         self.last = later.last.or_else(|| self.last.take());
         self.refusal = later.refusal.or_else(|| self.refusal.take());
     }

@@ -23,6 +23,7 @@ use crate::audit::format::record::{Outcome, Record};
 use crate::audit::format::segment::{self, Block, Point, Segment};
 use crate::audit::format::source::{self, Piece};
 use crate::audit::index::live_index::{LiveIndex, Stretch};
+use crate::audit::index::segment_usage::SegmentUsage;
 use crate::audit::index::usage_counts::{self, HOUR, HourCounts, KeyUsage, LineRef, UsageCounts};
 use crate::audit::index::{IndexedEvent, IndexedUse, lookup};
 use domain::clock::{self, Micros};
@@ -153,8 +154,7 @@ pub(crate) fn read_activity(
     Ok(group_by_key(counts, &requested.keys, first_hour))
 }
 
-/// Counts the usage of keys: what is stored, what waits to be stored, then segment by segment, from memory or by
-/// reading.
+/// Counts the usage of keys: what is stored, then segment by segment, from memory or by reading.
 fn count_usage(
     directory: &Path,
     live: Option<&LiveIndex>,
@@ -165,7 +165,6 @@ fn count_usage(
     let RequestedKeys { org, keys } = requested;
     // In this order, what leaves one of them is in the one that is read next.
     let in_memory = live.map(|live| live.usage(*org, keys)).unwrap_or_default();
-    let waiting = live.map(LiveIndex::waiting);
     let stored = lookup::load_usage(directory, *org, keys, first_hour).unwrap_or_else(|error| {
         tracing::debug!(%error, "no index of the audit journal can be read; counting its segments");
         None
@@ -173,21 +172,18 @@ fn count_usage(
     let segments = segment::list(directory)?;
     // An index that reaches further belongs to another journal.
     let fitting = stored.filter(|(_, point)| segment::covers(&segments, *point));
-    let (mut counts, mut covered) = fitting.unwrap_or_else(|| (UsageCounts::default(), Point::START));
-    if let Some(waiting) = waiting.filter(|waiting| waiting.from == covered) {
-        counts.extend(waiting.select(*org, keys));
-        covered = waiting.to;
-    }
+    let (mut counts, covered) = fitting.unwrap_or_else(|| (UsageCounts::default(), Point::START));
     let parts = indexed_parts(in_memory, &segments, covered);
     check_unindexed(parts.iter().map(|(segment, _, end)| segment.length.saturating_sub(*end)).sum())?;
     let mut piece = Piece::default();
     for (segment, part, end) in parts {
         part.into_iter().for_each(|part| counts.extend(part));
-        counts.open_uses = counts.open_last_uses();
+        let mut usage = SegmentUsage::new(segment.number, counts.open_last_uses());
         for block in segment::blocks(segment.number, end, segment.length) {
             stop.check()?;
-            count_block(directory, block, requested, &mut piece, &mut counts)?;
+            count_block(directory, block, requested, &mut piece, &mut usage)?;
         }
+        counts.extend(usage.select(*org, keys));
     }
     Ok(counts)
 }
@@ -224,7 +220,7 @@ fn count_block(
     block: Block,
     requested: &RequestedKeys,
     piece: &mut Piece,
-    counts: &mut UsageCounts,
+    usage: &mut SegmentUsage,
 ) -> io::Result<()> {
     let start = source::read_block(directory, block, piece)?;
     for (at, line) in line::split_lines(piece) {
@@ -234,7 +230,7 @@ fn count_block(
             IndexedEvent::Carried(_) => false,
         };
         if let Some(event) = IndexedEvent::from_line(line).filter(is_requested) {
-            counts.count(&event, Point { segment: block.segment, offset: start + at as u64 });
+            usage.count(&event, start + at as u64);
         }
     }
     Ok(())
@@ -245,7 +241,7 @@ fn group_by_key(counts: UsageCounts, keys: &FxHashSet<KeyId>, first_hour: u64) -
     let mut found: HashMap<KeyId, KeyActivity> =
         keys.iter().map(|key| (*key, KeyActivity::empty(first_hour))).collect();
     for ((_, key), usage) in counts.keys {
-        found.insert(key, key_activity(*usage, first_hour));
+        found.insert(key, key_activity(usage, first_hour));
     }
     found
 }

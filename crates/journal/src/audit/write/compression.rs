@@ -66,12 +66,13 @@ fn temporary_path(directory: &Path, number: u64) -> PathBuf {
     directory.join(format!("{number:010}.jsonl.zst.tmp"))
 }
 
-/// Removes what a crash has left behind: unfinished files, and plain segments that were compressed already.
+/// Removes what a crash has left behind: unfinished files, and plain segments that were compressed already; and the
+/// indexes of versions that had one file for each segment.
 pub(crate) fn remove_leftovers(directory: &Path) -> io::Result<()> {
     for entry in fs::read_dir(directory)? {
         let path = entry?.path();
         let name = path.file_name().and_then(|name| name.to_str()).unwrap_or_default();
-        let removed = if [".jsonl.zst.tmp", ".jsonl.tmp", ".index.tmp"].iter().any(|end| name.ends_with(end)) {
+        let removed = if [".jsonl.zst.tmp", ".jsonl.tmp", ".index"].iter().any(|end| name.ends_with(end)) {
             fs::remove_file(&path)
         } else if let Some(number) = name.strip_suffix(".jsonl").and_then(|number| number.parse().ok()) {
             remove_plain_leftover(directory, number, &path)

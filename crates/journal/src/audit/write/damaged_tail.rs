@@ -16,7 +16,7 @@ use super::writer::JournalWriter;
 use crate::audit::format::line::EventKind;
 use crate::audit::format::segment_event::Damaged;
 use crate::audit::format::{frame, pieces, segment};
-use crate::audit::index::index_file;
+use crate::audit::index::lookup;
 use crate::files;
 use domain::clock;
 
@@ -29,7 +29,7 @@ const SUFFIX: &str = ".jsonl.damaged";
 /// whole. Returns the damage; `None` when there is nothing but what a crash can leave.
 pub(crate) fn clear(directory: &Path, number: u64, file: &File, end: u64) -> io::Result<Option<Damaged<'static>>> {
     let (bytes, tail) = read_tail(file, end)?;
-    let written = index_file::indexed_length(directory, number).map(|length| length.saturating_sub(end));
+    let written = lookup::indexed_length(directory, number).map(|length| length.saturating_sub(end));
     let written = written.filter(|written| *written > 0);
     let path = segment::path(directory, number);
     if tail.is_torn() && written.is_none() && !has_lost_line_feed(file, end + bytes, &tail)? {

@@ -6,8 +6,6 @@ use std::io;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 
-use rustc_hash::FxHashMap;
-
 use super::writer::JournalWriter;
 use crate::audit::format::segment::SegmentFile;
 use crate::files;
@@ -50,33 +48,22 @@ pub(crate) fn default_limit(space: VolumeSpace, journal: u64, low_water: u64) ->
     (space.total / 2).min(available).max(space.total / 10)
 }
 
-/// Adds to the size of each segment that of its index, which goes with it. Returns the size of all other files in the
-/// directory.
-pub(crate) fn add_other_files(directory: &Path, segments: &mut [SegmentFile]) -> io::Result<u64> {
-    let mut indexes = FxHashMap::default();
-    let total = size_of_files(directory, &mut |name, size| {
-        if let Some(Ok(number)) = name.strip_suffix(".index").map(str::parse::<u64>) {
-            indexes.insert(number, size);
-        }
-    })?;
-    for segment in &mut *segments {
-        segment.size += indexes.get(&segment.number).unwrap_or(&0);
-    }
-    Ok(total.saturating_sub(segments.iter().map(|segment| segment.size).sum()))
+/// The size of all files in the directory beside the segments.
+pub(crate) fn other_files(directory: &Path, segments: &[SegmentFile]) -> io::Result<u64> {
+    Ok(size_of_files(directory)?.saturating_sub(segments.iter().map(|segment| segment.size).sum()))
 }
 
-/// The size of all files in a directory, and in those below it. `each` gets the name and the size of each.
-fn size_of_files(directory: &Path, each: &mut impl FnMut(&str, u64)) -> io::Result<u64> {
+/// The size of all files in a directory, and in those below it.
+fn size_of_files(directory: &Path) -> io::Result<u64> {
     let mut total = 0;
     for entry in fs::read_dir(directory)? {
         let entry = entry?;
         // One that was removed meanwhile takes no space.
         let Some(found) = files::if_found(entry.metadata())? else { continue };
         if found.is_dir() {
-            total += size_of_files(&entry.path(), each)?;
+            total += size_of_files(&entry.path())?;
         } else {
             total += found.len();
-            each(entry.file_name().to_str().unwrap_or_default(), found.len());
         }
     }
     Ok(total)

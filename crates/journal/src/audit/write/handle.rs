@@ -9,7 +9,6 @@ use super::open::{JournalThread, RunningThreads};
 use super::writer::JournalWriter;
 use crate::audit::format::record::Use;
 use crate::audit::settings::Addresses;
-use domain::clock;
 use domain::quota::{ArrivalTime, Gcra};
 
 /// The part of a journal that its clones share. Dropping the last clone writes all lines and stops the threads.
@@ -54,7 +53,7 @@ impl Handle {
         let committed = committer.stop();
         match maintained {
             Ok(indexer) if committed.is_ok() && synced.is_ok() => {
-                indexer.into_iter().for_each(|mut indexer| indexer.leave(&self.writer.live_index, clock::now()));
+                indexer.into_iter().for_each(|mut indexer| indexer.leave(&self.writer.live_index));
             }
             _ => tracing::error!("a thread of the audit journal has panicked"),
         }

@@ -20,7 +20,6 @@ use super::spool::{Spool, SpoolHeader};
 use super::writer::JournalWriter;
 use crate::audit::format::version::VERSION;
 use crate::audit::index::indexer::Indexer;
-use domain::clock;
 use domain::identity::OrgId;
 use domain::key::KeyId;
 
@@ -40,8 +39,7 @@ impl Journal {
         // the lock of its shard, which the last flush takes.
         writer.apply(Event::HandedOver, None);
         let mut indexer = background.stop(writer)?;
-        // Counts that are in memory only would have to be counted again by the other process. Requests go on meanwhile.
-        indexer.add_up(&writer.live_index, clock::now());
+        indexer.close_database();
         let diverted = divert(writer);
         match diverted {
             Ok(()) => threads.indexer = Some(indexer),

@@ -55,7 +55,6 @@ fn run_once(writer: &JournalWriter, (indexer, ages): (&mut Indexer, &mut AgeLimi
     }
     let proceed = || stop.try_recv() == Err(TryRecvError::Empty);
     // Before segments are compressed, which takes longer: it gives back the memory of the keys in them.
-    writer.live_index.pack_full();
     index_closed_segments(writer, indexer, end, &proceed)
         .unwrap_or_else(|error| tracing::debug!(%error, "cannot list the audit segments to index them"));
     seal_closed_segments(writer, end.segment, &proceed);
@@ -73,11 +72,11 @@ fn index_closed_segments(
 ) -> io::Result<()> {
     if !indexer.has_unindexed(end) {
         indexer.recheck();
+        indexer.check_and_clean(clock::now());
         return Ok(());
     }
     let segments = segment::list(&writer.settings.path)?;
     indexer.index_closed(&writer.live_index, &segments, end, proceed);
-    indexer.add_up_many(&writer.live_index, clock::now());
     Ok(())
 }
 

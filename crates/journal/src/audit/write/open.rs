@@ -29,7 +29,7 @@ use crate::audit::format::segment::{LOCK, Point};
 use crate::audit::format::segment_event::Damaged;
 use crate::audit::index::indexer::Indexer;
 use crate::audit::index::live_index::LiveIndex;
-use crate::audit::index::{index_file, segment_index};
+use crate::audit::index::segment_index;
 use crate::audit::settings::{Durability, Settings};
 use domain::clock;
 use platform::disk;
@@ -133,7 +133,7 @@ pub(crate) fn resume_journal(
     let mut predecessors = Predecessor::find_all(&settings.path)?;
     let segment = mem::take(&mut found.segment);
     let damaged = mem::take(&mut found.damaged);
-    let indexer = Indexer::new(&settings.path, segment.end(), settings.segment_size);
+    let mut indexer = Indexer::new(&settings.path, segment.end(), settings.segment_size);
     let active = indexer.recover(segment.end(), segment_index::owners(found.open.values()))?;
     // The gateway's name is in the header, so it must be the same for all records of a segment.
     let needs_segment = segment.file.is_none() || found.gateway != settings.gateway;
@@ -148,7 +148,7 @@ pub(crate) fn resume_journal(
         wake: Condvar::new(),
         synced: Mutex::new(Point { segment: segment.number, offset: 0 }),
         segment: Mutex::new(ActiveSegment::new(segment)),
-        live_index: Arc::new(LiveIndex::new(active, indexer.covered())),
+        live_index: Arc::new(LiveIndex::new(active)),
         refusals,
         timed_sync_failed: AtomicBool::new(false),
         low_on_space: AtomicBool::new(false),
@@ -157,7 +157,7 @@ pub(crate) fn resume_journal(
         first_unhashed: AtomicU64::new(u64::MAX),
         checkpoints,
     };
-    write_first_lines(&writer, needs_segment, &damaged)?;
+    write_first_lines(&writer, needs_segment, &damaged, &mut indexer)?;
     flusher::recover(&writer, left)?;
     writer.metrics.backlog.set(writer.lock_pending().events());
     free_space::check(&writer);
@@ -167,10 +167,10 @@ pub(crate) fn resume_journal(
 
 /// Counts the files of damaged lines. The damage of these segments is told by lines of the journal: the indexes that
 /// the last gateway left are no longer needed to tell it.
-fn note_damage(writer: &JournalWriter, damaged: &[Damaged<'_>]) {
+fn note_damage(writer: &JournalWriter, damaged: &[Damaged<'_>], indexer: &mut Indexer) {
     let is_written = writer.lock_pending().is_empty();
     for damaged in damaged.iter().filter(|_| is_written) {
-        index_file::remove(&writer.settings.path, damaged.segment);
+        indexer.remove_segments(damaged.segment..damaged.segment + 1);
     }
     damaged_tail::count_files(writer);
 }
@@ -219,7 +219,12 @@ fn first_lines(
 
 /// Writes the first lines. A full disk is no error: the journal starts all the same, refuses or drops uses as
 /// configured, and writes what is pending when there is room.
-fn write_first_lines(writer: &JournalWriter, needs_segment: bool, damaged: &[Damaged<'_>]) -> io::Result<()> {
+fn write_first_lines(
+    writer: &JournalWriter,
+    needs_segment: bool,
+    damaged: &[Damaged<'_>],
+    indexer: &mut Indexer,
+) -> io::Result<()> {
     let mut segment = writer.lock_segment();
     let mut written = writer.flush(&mut segment);
     let is_full = written.as_ref().is_err_and(disk::is_out_of_space);
@@ -233,7 +238,7 @@ fn write_first_lines(writer: &JournalWriter, needs_segment: bool, damaged: &[Dam
     if segment.is_out_of_space() {
         writer.set_write_failure(&io::ErrorKind::StorageFull.into());
     }
-    note_damage(writer, damaged);
+    note_damage(writer, damaged, indexer);
     Ok(())
 }
 

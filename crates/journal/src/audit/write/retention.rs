@@ -1,6 +1,6 @@
 //! Retention: removes closed segments that are too old or, together, too large.
 //!
-//! - Sizes are those of the files: a compressed segment has that of the compressed file, and its index belongs to it.
+//! - Sizes are those of the files: a compressed segment has that of the compressed file.
 //!   All else in the directory counts, too, up to half of the limit. Ages are judged by several clocks, twice
 //!   ([`super::age_limit`]).
 //! - Segments are removed from the oldest on, never one after one that stays: what is left has no gap.
@@ -54,8 +54,8 @@ pub(crate) fn remove_expired(
     (indexer, ages): (&mut Indexer, &mut AgeLimit),
 ) -> io::Result<()> {
     let current = end.segment;
-    let mut segments = segment::list_files(&writer.settings.path)?;
-    let other = free_space::add_other_files(&writer.settings.path, &mut segments)?;
+    let segments = segment::list_files(&writer.settings.path)?;
+    let other = free_space::other_files(&writer.settings.path, &segments)?;
     let required = oldest_unsealed(writer).min(current).min(writer.first_unhashed.load(Ordering::Relaxed));
     let look = look(writer);
     let first_young = writer.settings.retention_age.map_or(0, |age| ages.first_kept(&segments, age, look));
@@ -192,13 +192,11 @@ fn remove_recorded(
     let Some(last) = recorded.last() else { return Ok(()) };
     write_records(writer)?;
     // The usage of keys outlives the segments. If it cannot be stored, as on a full disk, making room goes first.
-    if !indexer.add_up_to(&writer.live_index, *last, clock::now()) {
+    if !indexer.has_counted(*last) {
         tracing::debug!(segment = last, "removing audit segments whose usage could not be stored");
     }
-    for number in recorded {
-        segment::remove(&writer.settings.path, number)?;
-        indexer.remove_segment(number);
-    }
+    recorded.iter().try_for_each(|number| segment::remove(&writer.settings.path, *number))?;
+    indexer.remove_segments(0..last + 1);
     Ok(())
 }
 
@@ -222,7 +220,7 @@ fn write_records(writer: &JournalWriter) -> io::Result<()> {
 struct RetentionLimits {
     /// The first segment that is not removed because of its age.
     first_young: u64,
-    /// Bytes of all segments and their indexes together. Records do not make way for counts: at least half of what is
+    /// Bytes of all segments together. Records do not make way for counts: at least half of what is
     /// configured.
     size: Option<u64>,
     /// The reason to record for a removal by size.

@@ -31,7 +31,7 @@ mod fields;
 mod packer;
 mod unpacker;
 
-pub(crate) use numbers::{Input, put, unzigzag, zigzag};
+pub(crate) use numbers::{Input, put};
 pub(crate) use packer::pack;
 pub(crate) use unpacker::unpack;
 
