@@ -302,7 +302,13 @@ impl Indexer {
 
 #[cfg(test)]
 mod tests {
+    use uuid::Uuid;
+
     use super::*;
+    use crate::audit::format::event::OpenUse;
+    use crate::audit::index::live_index::PlacedEvent;
+    use crate::audit::index::{IndexedEvent, IndexedUse};
+    use domain::identity::OrgId;
 
     /// A journal of closed segments of nothing but a line that is no event.
     struct Indexed {
@@ -343,6 +349,29 @@ mod tests {
         }
     }
 
+    /// A use of one key in each segment before `end`.
+    fn live_with_uses(end: Point) -> LiveIndex {
+        let live = LiveIndex::new(SegmentIndex::new(1, 1 << 18, FxHashMap::default()));
+        for segment in 1..end.segment {
+            let open = OpenUse {
+                id: Uuid::from_u128(segment.into()),
+                segment,
+                listed_by: 0,
+                is_by_key: true,
+                time: Micros(1),
+                number: None,
+                key_id: Some("abcdef001".parse().unwrap()),
+                user_id: None,
+                org_id: Some(OrgId::from_bytes([7; 16])),
+                is_change: false,
+            };
+            let event = IndexedEvent::Use(IndexedUse::from_open(&open));
+            live.add_batch(Point { segment, offset: 0 }, 2, &[PlacedEvent { event, at: 1 }]);
+        }
+        live.add_batch(end, 0, &[]);
+        live
+    }
+
     #[test]
     fn parts_that_are_damaged_or_removed_later_are_stored_again() {
         let mut indexed = Indexed::new(5);
@@ -350,7 +379,7 @@ mod tests {
         let whole = indexed.rows();
         assert!(whole.iter().all(|(_, members)| members.is_some()));
         for change in [
-            "UPDATE part SET sets = x'00' WHERE place = 3 << 32",
+            "UPDATE part SET sets = x'000101' WHERE place = 3 << 32",
             "UPDATE part SET next = 17 WHERE place = 3 << 32",
             "DELETE FROM part WHERE place = 3 << 32",
             "UPDATE segment SET times = zeroblob(24) WHERE number = 3",
@@ -372,10 +401,15 @@ mod tests {
     #[test]
     fn usage_is_added_up_once_when_another_process_has_done_so() {
         let mut indexed = Indexed::new(5);
+        indexed.live = live_with_uses(indexed.end);
         indexed.indexer.close_database();
         let mut other = Indexer::new(indexed.directory.path(), indexed.end, 1 << 20);
-        other.index_closed(&indexed.live, &segment::list(indexed.directory.path()).unwrap(), indexed.end, || true);
+        let segments = segment::list(indexed.directory.path()).unwrap();
+        other.index_closed(&live_with_uses(indexed.end), &segments, indexed.end, || true);
+        drop(other);
         indexed.index();
-        assert_eq!((indexed.indexer.covered, other.covered.segment), (other.covered, 5));
+        let query = "SELECT sum(requests) FROM usage";
+        let requests = indexed.indexer.database.as_ref().unwrap().query_row(query, [], |row| row.get::<_, u32>(0));
+        assert_eq!((requests.unwrap(), indexed.indexer.covered), (5, Point { segment: 5, offset: 2 }));
     }
 }

@@ -206,6 +206,8 @@ mod tests {
     use crate::audit::index::database;
 
     proptest! {
+        #![proptest_config(ProptestConfig::with_cases(40))]
+
         #[test]
         fn ids_are_found_as_they_were_stored(sets in prop::collection::hash_map(any::<u32>(), any::<u64>(), 0..700)) {
             let directory = tempfile::tempdir().unwrap();
