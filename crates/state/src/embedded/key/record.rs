@@ -103,16 +103,13 @@ impl KeyRecord {
         count_missing: impl FnOnce(),
     ) -> Decision {
         let mut state = self.state();
-        if state.terms.as_deref().is_some_and(|terms| terms.of_plan.is_missing) {
-            count_missing();
-        }
         let principal = self.principal(&mut state, principals);
         if let Some(refusal) = state.authenticate(request, &self.digest) {
             return Decision::Denied { refusal, principal: Some(principal), rate_limit: None };
         }
         // Refilled for a denied request too: its answer shows the tokens and times as of now.
         state.bucket = state.bucket.refill(state.quota(), request.now);
-        match self.take(&mut state, request) {
+        match self.take(&mut state, request, count_missing) {
             Ok((permit, in_flight)) => {
                 self.mark_dirty(&mut state, dirty);
                 let rate_limit = self.status_of(&state, request.cost, in_flight);
@@ -146,7 +143,12 @@ impl KeyRecord {
     }
 
     /// Makes the remaining checks, then takes the slots and the tokens.
-    fn take(&self, state: &mut KeyState, request: DecideRequest<'_>) -> Result<(Permit, u32), Refusal> {
+    fn take(
+        &self,
+        state: &mut KeyState,
+        request: DecideRequest<'_>,
+        count_missing: impl FnOnce(),
+    ) -> Result<(Permit, u32), Refusal> {
         if state.entitlements.org.is_suspended() {
             return Err(Refusal::OrgSuspended);
         }
@@ -156,8 +158,14 @@ impl KeyRecord {
         if let Some(refusal) = request.access.refusal(&state.entitlements.permissions) {
             return Err(refusal);
         }
-        if let Some(refusal) = state.terms.as_deref().and_then(|terms| request.access.refusal_by(&terms.policy)) {
-            return Err(refusal);
+        if let Some(terms) = state.terms.as_deref() {
+            if let Some(refusal) = request.access.refusal_by(&terms.policy) {
+                return Err(refusal);
+            }
+            // Counted where the terms are read anyway: a key without any costs nothing more.
+            if terms.of_plan.is_missing {
+                count_missing();
+            }
         }
         let quota = state.quota();
         if request.cost > quota.burst {
