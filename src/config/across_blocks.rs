@@ -13,11 +13,11 @@ pub(super) fn check_across_blocks(
     routes: &[RouteSettings],
     has_dashboard: bool,
     listen: Option<&[Listener]>,
-    key_quota: Option<Quota>,
+    quotas: &[(String, Quota)],
 ) {
     check_upgrades(file, upstreams.unwrap_or_default(), routes);
     check_dashboard_only(file, has_dashboard, listen);
-    check_costs(file, key_quota, routes);
+    check_costs(file, quotas, routes);
 }
 
 /// Reports `upgrade` over HTTP/2, where no connection can switch protocols (RFC 9113, section 8.6).
@@ -36,18 +36,17 @@ fn check_upgrades(file: &Section<'_>, upstreams: &[Upstream], routes: &[RouteSet
 }
 
 /// Reports routes that cost more than a bucket ever has: no request to them would be admitted.
-fn check_costs(file: &Section<'_>, key_quota: Option<Quota>, routes: &[RouteSettings]) {
-    let Some(quota) = key_quota else { return };
-    for route in routes.iter().filter(|route| route.cost > quota.burst) {
-        let RouteSettings { name, cost, .. } = route;
-        let burst = quota.burst;
-        file.report(
-            "routes",
-            format_args!(
-                "`{name}` costs {cost}, more than the burst of `limits.key` ({burst}); lower \
-            `cost`, or raise `limits.key.burst`"
-            ),
-        );
+fn check_costs(file: &Section<'_>, quotas: &[(String, Quota)], routes: &[RouteSettings]) {
+    for (block, Quota { burst, .. }) in quotas {
+        for RouteSettings { name, cost, .. } in routes.iter().filter(|route| route.cost > *burst) {
+            file.report(
+                "routes",
+                format_args!(
+                    "`{name}` costs {cost}, more than the burst of `{block}` ({burst}); lower `cost`, or raise \
+                     `{block}.burst`"
+                ),
+            );
+        }
     }
 }
 

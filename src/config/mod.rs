@@ -260,15 +260,8 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
     let session = file.optional("session", |block| block.section(|section| session::session(section, &routes)));
     let federation = federation::of_file(file, &routes, &session);
     let telemetry = file.section("telemetry", |section| telemetry::telemetry(section, &gateway));
-    let key_quota = limits.as_ref().ok().map(|limits| limits.quota);
-    check_across_blocks(
-        file,
-        upstreams.read.as_deref(),
-        &routes,
-        session != Ok(None),
-        listen.as_deref().ok(),
-        key_quota,
-    );
+    let quotas = limits.as_ref().map(limits::Limits::quotas).unwrap_or_default();
+    check_across_blocks(file, upstreams.read.as_deref(), &routes, session != Ok(None), listen.as_deref().ok(), &quotas);
     let (audit, shipping) = audit?;
     let limits = limits?;
     let timeouts = timeouts?;

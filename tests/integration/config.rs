@@ -343,6 +343,18 @@ fn plans_have_the_bounds_of_limits_and_names_that_are_there() {
 }
 
 #[test]
+fn route_costs_no_more_than_the_burst_of_each_plan() {
+    let plans = "plans: { free: { requests: 10, per: 1m }, pro: { requests: 50, per: 1h } }";
+    let route = |cost: u32| format!("{plans}\nroutes: [{{ name: report, path: /x, cost: {cost} }}]\n");
+    assert!(parse(&format!("{MINIMAL}{}", route(10))).is_ok());
+    let problems = problems_with(&route(20));
+    let expected =
+        "`report` costs 20, more than the burst of `plans.free` (10); lower `cost`, or raise `plans.free.burst`";
+    assert!(problems.len() == 1 && problems[0].contains(expected), "{problems:?}");
+    assert_eq!(problems_with(&route(2000)).len(), 3, "that of `limits.key` and of both plans");
+}
+
+#[test]
 fn only_spoofable_fields_can_be_let_through() {
     let upstream = |fields: &str| {
         let block = format!("  endpoints: [http://127.0.0.1:8081]\n  pass_fields: [{fields}]");
