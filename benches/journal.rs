@@ -51,6 +51,7 @@ impl Who {
             path: "/api/queries",
             provisional: false,
             cost: 1,
+            budget: None,
             trace_id: None,
         }
     }

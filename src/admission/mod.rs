@@ -194,7 +194,8 @@ impl Admission {
         let limits = &self.metrics.limits;
         match refusal.row().limit {
             None => {}
-            Some(Limit::Rate) => limits.key_denied.inc(),
+            // Both are looked at before slots; the metrics of the bucket have both.
+            Some(Limit::Rate | Limit::Budget) => limits.key_denied.inc(),
             // Slots are checked last, those of the key before those of the organization: a token was there.
             Some(Limit::KeyConcurrency) => {
                 limits.key_allowed.inc();

@@ -129,7 +129,9 @@ fn replay_journal(config: &Config, state: &Embedded, journal: &Journal) -> anyho
         UsedBy::Key(key) => UsedKey::Key(key),
         UsedBy::Session(user) => UsedKey::SessionQuotaKey(user),
     };
+    state.replay_budgets(recorded.uses.iter().filter_map(|entry| entry.budget), recorded.returned);
     let uses: Vec<JournaledUse> = recorded
+        .uses
         .iter()
         .map(|entry| JournaledUse { key: used(entry.by), time: entry.time, number: entry.number, cost: entry.cost })
         .collect();

@@ -59,7 +59,7 @@ impl NewPlan {
 
 /// The origin of the limits of a key, in words.
 pub(super) fn limits_origin(limits: &KeyLimits) -> String {
-    let Some(PlanInForce { name, of, concurrent, missing }) = &limits.plan else {
+    let Some(PlanInForce { name, of, concurrent, missing, .. }) = &limits.plan else {
         return super::show::origin(limits.own).to_owned();
     };
     let of = match of {

@@ -158,7 +158,7 @@ mod tests {
 
     #[tokio::test]
     async fn records_of_missing_plans_are_found_on_all_pages() {
-        let plan = |_: &str| state::LimitPlan { quota: domain::quota::Quota::DEFAULT, concurrent: None };
+        let plan = |_: &str| state::LimitPlan { quota: domain::quota::Quota::DEFAULT, concurrent: None, budget: None };
         let plans = ["free"].map(|name| (name.parse().unwrap(), plan(name)));
         let plans = LimitPlans::new(plans.into(), None);
         let fetch = async |path: &[&str], cursor: Option<String>| {

@@ -115,7 +115,12 @@ impl Gateway {
             let admitted = self.authorize(arrival, head, route).await?;
             arrival.connection.count_admission();
             let Ok(entry) = self.open_entry(arrival, head, route, &admitted).await else {
-                return Err(own_response::reject_unrecorded(arrival, &admitted, route));
+                let response = own_response::reject_unrecorded(arrival, &admitted, route);
+                // The upstream is sent nothing: what was reserved comes back.
+                if let Some(reserved) = admitted.permit.into_reservation() {
+                    reserved.settle(0);
+                }
+                return Err(response);
             };
             Ok((route, Granted::Caller { admitted, entry }))
         }
@@ -196,6 +201,7 @@ impl Gateway {
             number: Some(admitted.number),
             provisional: admitted.provisional,
             cost: route.cost,
+            budget: admitted.permit.reservation().map(|reserved| reserved.total),
             ..texts.opening(arrival, head, Some(&admitted.principal))
         };
         self.journal.begin_prepared(&opening, &arrival.connection.audit_fields)

@@ -56,6 +56,7 @@ impl<'a> AuditTexts<'a> {
             path: &self.path,
             provisional: false,
             cost: 1,
+            budget: None,
             trace_id: arrival.trace_id(),
         }
     }

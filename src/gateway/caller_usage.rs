@@ -26,9 +26,9 @@ impl CallerUsage {
     /// The facts, on a route that needs them.
     pub(super) fn of(route: &Route, admitted: &Admitted) -> Option<Box<Self>> {
         let Admitted { principal, number, rate_limit, .. } = admitted;
-        route
-            .serve
-            .map(|_| Box::new(Self { principal: Arc::clone(principal), number: *number, rate_limit: *rate_limit }))
+        route.serve.map(|_| {
+            Box::new(Self { principal: Arc::clone(principal), number: *number, rate_limit: rate_limit.clone() })
+        })
     }
 }
 
@@ -48,6 +48,9 @@ pub(super) struct UsageDocument<'a> {
     /// Only of a key with a limit of its own.
     #[serde(skip_serializing_if = "Option::is_none")]
     key_concurrent: Option<ConcurrencyFields>,
+    /// Only where there is a budget.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    quota: Option<BudgetFields>,
 }
 
 /// Counts of a key's uses, as this gateway recorded them.
@@ -68,6 +71,15 @@ struct LimitFields {
     strict: bool,
     remaining: u32,
     reset: u64,
+}
+
+/// The budget that the credential spends.
+#[derive(Debug, Serialize)]
+struct BudgetFields {
+    units: u64,
+    remaining: u64,
+    #[serde(with = "domain::clock::rfc3339")]
+    until: Micros,
 }
 
 /// A limit of requests in flight.
@@ -100,6 +112,11 @@ impl CallerUsage {
             concurrent: ConcurrencyFields { limit: concurrent, remaining: concurrent.saturating_sub(in_flight) },
             key_concurrent: key_slots
                 .map(|slots| ConcurrencyFields { limit: slots.concurrent, remaining: slots.free() }),
+            quota: self.rate_limit.budget.as_deref().map(|budget| BudgetFields {
+                units: budget.units,
+                remaining: budget.remaining(),
+                until: budget.end,
+            }),
         }
     }
 }

@@ -108,6 +108,7 @@ mod tests {
             path: "/",
             provisional: false,
             cost: 1,
+            budget: None,
             trace_id: None,
         };
         let entry = journal.begin(&opening).await.unwrap();
@@ -117,6 +118,7 @@ mod tests {
         let grant = CallerGrant {
             permit: Some(admitted.permit),
             entry: Some(entry),
+            is_unsent: false,
             open: open.register(admitted.principal, admitted.validity, ResetHandle::default(), 0),
             rate_limit,
             has_key_field: false,

@@ -22,7 +22,7 @@ use crate::admission::Route;
 use domain::clock::{self, Micros};
 use domain::refusal::Refusal;
 use edge::forward::RequestFeatures;
-use journal::audit::{AuditEntry, Outcome, UseEnd};
+use journal::audit::{AuditEntry, Outcome, Settled, UseEnd};
 use platform::request_body::UploadProgress;
 use platform::telemetry::{ObservedRequest, RequestFacts};
 use state::{Admitted, Permit};
@@ -77,6 +77,8 @@ pub(super) struct CallerGrant {
     pub(super) permit: Option<Permit>,
     /// Open audit entry. Taken by the drop alone, which closes it: exactly one outcome for each use.
     pub(super) entry: Option<AuditEntry>,
+    /// The upstream was sent nothing: what was reserved comes back.
+    pub(super) is_unsent: bool,
     /// Registration among the worker's open exchanges, which resets the exchange when its credential is revoked.
     /// Removed when the exchange is dropped.
     pub(super) open: OpenExchange,
@@ -114,6 +116,7 @@ impl CallerGrant {
         Self {
             permit: Some(permit),
             entry: Some(entry),
+            is_unsent: false,
             open: gateway.open.register(principal, validity, reset, arrival.log_position),
             rate_limit,
             has_key_field,
@@ -178,8 +181,10 @@ impl Exchange {
 
     /// The rejection of this request for a reason behind its admission.
     pub(super) fn rejection(&self, refusal: Refusal) -> Rejection<'static> {
-        self.caller()
-            .map_or_else(|| Rejection::new(refusal), |caller| Rejection::with_rate_limit(refusal, caller.rate_limit))
+        self.caller().map_or_else(
+            || Rejection::new(refusal),
+            |caller| Rejection::with_rate_limit(refusal, caller.rate_limit.clone()),
+        )
     }
 
     /// Terms on which the request is sent. In a long-lived exchange, something must come within `idle`.
@@ -201,6 +206,11 @@ impl Exchange {
         // When the request's body failed, the upstream could not respond: the body's failure is the cause.
         let refusal = self.upload.error().map_or(refusal, classify_body_error);
         self.end(Outcome::of_refusal(refusal).unwrap_or(Outcome::UpstreamError));
+        if refusal.is_before_sending()
+            && let Grant::Caller(caller) = &mut self.grant
+        {
+            caller.is_unsent = true;
+        }
         let response = self.rejection(refusal).respond_to(arrival);
         self.status = Some(response.status());
         self.sent = body_sent(arrival, &response);
@@ -256,8 +266,14 @@ impl Drop for Exchange {
         if let Grant::Caller(caller) = &mut self.grant {
             let entry = caller.entry.take();
             debug_assert!(entry.is_some(), "an exchange of a caller has its audit entry until it is dropped");
-            if let Some(entry) = entry {
-                entry.close(end);
+            let unspent = if caller.is_unsent { caller.permit.take() } else { None };
+            let unspent = unspent.and_then(Permit::into_reservation);
+            let returned = unspent.and_then(|reserved| reserved.settle(0));
+            let settled = returned.map(|returned| Settled { cost: 0, returned });
+            match (entry, settled) {
+                (Some(entry), Some(settled)) => entry.close_settled(end, settled),
+                (Some(entry), None) => entry.close(end),
+                (None, _) => {}
             }
         }
     }

@@ -61,7 +61,7 @@ pub(super) fn reject(arrival: &Arrival, rejection: &Rejection<'_>, metrics: &Rou
 
 /// Builds and counts the response to an admitted request whose audit record cannot be written.
 pub(super) fn reject_unrecorded(arrival: &Arrival, admitted: &Admitted, route: &Route) -> Response<GuardedBody> {
-    let rate_limit = RateLimitFields::new(admitted.rate_limit, admitted.principal.method);
+    let rate_limit = RateLimitFields::new(admitted.rate_limit.clone(), admitted.principal.method);
     reject(arrival, &Rejection::with_rate_limit(Refusal::AuditUnavailable, rate_limit), &route.metrics)
 }
 

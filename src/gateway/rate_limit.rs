@@ -8,6 +8,8 @@ use http::header::RETRY_AFTER;
 use http::{HeaderMap, HeaderName, HeaderValue};
 use uuid::Uuid;
 
+use domain::budget::BudgetStatus;
+use domain::clock;
 use domain::head_memory::HeadMemory;
 use domain::identity::AuthMethod;
 use domain::quota::{Quota, RateLimitStatus, SlotStatus};
@@ -21,6 +23,8 @@ const MAX_VALUE: usize = 144;
 const IN_FLIGHT: &str = ";qu=\"concurrent-requests\"";
 /// Name of the limit of requests in flight of a key.
 const KEY_CONCURRENCY: &str = "key-concurrent";
+/// Name of a budget.
+const BUDGET: &str = "quota";
 /// Values of `RateLimit-Policy` that a worker keeps. Most keys share the quota of the configuration.
 const KEPT_POLICIES: usize = 16;
 const MICROS_PER_SECOND: u64 = 1_000_000;
@@ -29,7 +33,7 @@ const MICROS_PER_SECOND: u64 = 1_000_000;
 const MAX_SLOT_RETRY: u128 = 3;
 
 /// Rate-limit status of a caller, as response fields show it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct RateLimitFields {
     status: RateLimitStatus,
     method: AuthMethod,
@@ -80,8 +84,12 @@ impl RateLimitFields {
         let name = policy_name(Limit::Rate, *method);
         let tokens = (status.remaining, whole_seconds(status.full_in_us));
         let position = position(name, tokens, FreeSlots::new(status));
+        let policy = policies.value(name, status);
+        if let Some(budget) = &status.budget {
+            return write_with_budget(headers, (&position.value(), &policy), budget);
+        }
         headers.insert(RATELIMIT, memory.value(position.as_bytes()));
-        headers.insert(RATELIMIT_POLICY, policies.value(name, status));
+        headers.insert(RATELIMIT_POLICY, policy);
     }
 
     /// Writes `RateLimit` and `RateLimit-Policy`, and `Retry-After` for the limit that the request exceeded, if any.
@@ -98,6 +106,11 @@ impl RateLimitFields {
                 tokens = (status.remaining, next_token);
                 headers.insert(RETRY_AFTER, HeaderValue::from(next_token));
             }
+            Some(Limit::Budget) => {
+                let until =
+                    status.budget.as_deref().map_or(1, |budget| whole_seconds(budget.end.since(clock::now())).max(1));
+                headers.insert(RETRY_AFTER, HeaderValue::from(until));
+            }
             // Slots may have been given back since the decision; the refused caller must not see them.
             Some(Limit::KeyConcurrency) => {
                 slots.key = Some(0);
@@ -109,6 +122,9 @@ impl RateLimitFields {
             }
         }
         let mut position = position(name, tokens, slots).value();
+        if let Some(budget) = &status.budget {
+            return write_with_budget(headers, (&position, &policy(name, status)), budget);
+        }
         // The next one differs: HTTP/2 is not to keep it.
         position.set_sensitive(true);
         headers.insert(RATELIMIT, position);
@@ -119,7 +135,7 @@ impl RateLimitFields {
 impl PolicyCache {
     /// Value for the limits of a caller.
     fn value(&self, name: &'static str, status: &RateLimitStatus) -> HeaderValue {
-        let RateLimitStatus { quota, concurrent, .. } = *status;
+        let (quota, concurrent) = (status.quota, status.concurrent);
         let key_concurrent = status.key_slots.map(|slots| slots.concurrent);
         let limits = (name, quota, concurrent, key_concurrent);
         let place = (quota.requests ^ concurrent) as usize % KEPT_POLICIES;
@@ -186,8 +202,27 @@ pub(super) fn policy_name(limit: Limit, method: AuthMethod) -> &'static str {
     match (limit, method) {
         (Limit::KeyConcurrency, _) => KEY_CONCURRENCY,
         (Limit::Concurrency, _) => "org",
+        (Limit::Budget, _) => BUDGET,
         (Limit::Rate, AuthMethod::Session) => "user",
         (Limit::Rate, AuthMethod::ApiKey | AuthMethod::AdminSocket | AuthMethod::Token) => "key",
+    }
+}
+
+/// Writes both fields with the item of a budget: what is left, the seconds until the next period; and its units, and
+/// the seconds of its period.
+fn write_with_budget(headers: &mut HeaderMap, (position, policy): (&HeaderValue, &HeaderValue), budget: &BudgetStatus) {
+    let left = whole_seconds(budget.end.since(clock::now()));
+    let window = whole_seconds(budget.end.since(budget.start));
+    let items = [
+        (RATELIMIT, position, format!(", \"{BUDGET}\";r={};t={left}", budget.remaining())),
+        (RATELIMIT_POLICY, policy, format!(", \"{BUDGET}\";q={};w={window}", budget.units)),
+    ];
+    for (field, others, item) in items {
+        let value = [others.as_bytes(), item.as_bytes()].concat();
+        let mut value = HeaderValue::from_bytes(&value).expect("digits and quotes are visible ASCII");
+        // The next one differs: HTTP/2 is not to keep it.
+        value.set_sensitive(field == RATELIMIT);
+        headers.insert(field, value);
     }
 }
 
@@ -221,7 +256,7 @@ mod tests {
 
     fn fields(status: &RateLimitStatus, exceeded: Option<Limit>) -> [String; 3] {
         let mut headers = HeaderMap::new();
-        RateLimitFields::new(*status, AuthMethod::ApiKey).write_with(&mut headers, exceeded, Uuid::nil());
+        RateLimitFields::new(status.clone(), AuthMethod::ApiKey).write_with(&mut headers, exceeded, Uuid::nil());
         [RATELIMIT, RATELIMIT_POLICY, RETRY_AFTER]
             .map(|name| headers.get(name).map(|value| value.to_str().unwrap().to_owned()).unwrap_or_default())
     }
@@ -237,6 +272,7 @@ mod tests {
             concurrent: 100,
             in_flight: 59,
             key_slots: None,
+            budget: None,
         };
         let policy = "\"key\";q=1000;w=3600, \"org\";q=100;qu=\"concurrent-requests\"";
         let shown = fields(&status, None);
@@ -247,7 +283,7 @@ mod tests {
         let shown = fields(&status, Some(Limit::Concurrency));
         assert_eq!(shown, ["\"key\";r=0;t=3600, \"org\";r=0", policy, "1"]);
         let of_key = SlotStatus { concurrent: 20, in_flight: 8 };
-        let narrow = RateLimitStatus { remaining: 873, key_slots: Some(of_key), ..status };
+        let narrow = RateLimitStatus { remaining: 873, key_slots: Some(of_key), ..status.clone() };
         let policy_of_key = format!("{policy}, \"key-concurrent\";q=20;qu=\"concurrent-requests\"");
         let shown = fields(&narrow, None);
         assert_eq!(shown, ["\"key\";r=873;t=3600, \"org\";r=41, \"key-concurrent\";r=12", &policy_of_key, ""]);
@@ -271,6 +307,7 @@ mod tests {
             concurrent: u32::MAX,
             in_flight: 1,
             key_slots: None,
+            budget: None,
         };
         // Limits that share a place of the table, and the same ones again.
         let shared = u32::try_from(KEPT_POLICIES).unwrap();
@@ -282,7 +319,7 @@ mod tests {
                 status.key_slots = key_slots;
                 status.quota.requests = requests;
                 status.concurrent -= u32::try_from(round).unwrap();
-                let fields = RateLimitFields::new(status, method);
+                let fields = RateLimitFields::new(status.clone(), method);
                 let mut written = HeaderMap::new();
                 let mut expected = HeaderMap::new();
                 fields.write(&mut written, &policies, &memory);

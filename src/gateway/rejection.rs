@@ -31,7 +31,7 @@ const RETRY_SOON: u64 = 1;
 const REFUSED: &str = "refused";
 
 /// Refusal of one request, with all that its response says about this request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Rejection<'a> {
     pub(super) refusal: Refusal,
     /// Authentication method of the caller; `ApiKey` for unknown callers.
@@ -135,7 +135,7 @@ impl<'a> Rejection<'a> {
     pub(super) fn of_denial(denial: &Denial, head: &Parts, route: &'a Route, fields: &'a CredentialFields) -> Self {
         let method = denial.principal.as_ref().map_or(AuthMethod::ApiKey, |principal| principal.method);
         let scope = route.permission.as_ref().filter(|_| denial.refusal == Refusal::Forbidden);
-        let rate_limit = denial.rate_limit.map(|status| RateLimitFields::new(status, method));
+        let rate_limit = denial.rate_limit.clone().map(|status| RateLimitFields::new(status, method));
         let facts = match denial.refusal {
             Refusal::NoCredential if !fields.is_empty() || fields.has_basic() => {
                 Some(Facts::Missing(KeyPlaces { fields, pass_authorization: route.pass_authorization }))

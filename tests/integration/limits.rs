@@ -5,6 +5,8 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use control::management::{self, LimitUpdate};
+use domain::budget::Period;
+use domain::clock;
 use domain::refusal::Refusal;
 use journal::audit::{Outcome, Record};
 
@@ -115,6 +117,66 @@ fn cost_above_the_burst_of_a_key_is_refused_for_good() {
     assert_eq!(upstream.count(), 1);
     let outcome = Outcome::Refused(Refusal::CostOverLimit);
     assert!(gateway.records().iter().any(|record| record.outcome == outcome && record.cost.is_none()));
+}
+
+const BUDGET: &str = "plans: { sold: { requests: 100, per: 1s, quota: { units: 10, per: month, of: org } } }\n\
+                      limits: { plan: sold }\n\
+                      routes: [{ name: report, path: '/reports/**', cost: 4 }, { name: rest, path: '/**' }]";
+
+/// Units that are left of a budget, and the seconds of its period that are left, by `RateLimit`.
+fn budget_left(response: &Response) -> (u64, u64) {
+    let item = response.header("ratelimit").unwrap().split(", ").find(|item| item.starts_with("\"quota\"")).unwrap();
+    let mut numbers = item.split(';').skip(1).map(|number| number[2..].parse::<u64>().unwrap());
+    (numbers.next().unwrap(), numbers.next().unwrap())
+}
+
+#[test]
+fn budget_is_spent_by_all_keys_and_lasts_until_the_end_of_its_period() {
+    let (upstream, mut gateway, key) = Gateway::with_key(BUDGET);
+    let mut client = Client::connect(gateway.address);
+    for (path, left) in [("/reports/1", 6), ("/", 5), ("/reports/2", 1)] {
+        let response = client.get(path, &key.text);
+        assert_eq!((response.status, budget_left(&response).0), (200, left), "{path}");
+    }
+    let refused = client.get("/reports/3", &key.text);
+    assert_eq!((refused.status, refused.code()), (429, "quota_exhausted".into()));
+    assert_eq!(refused.json()["violated-policies"], serde_json::json!(["quota"]));
+    let retry: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+    let (left, seconds) = budget_left(&refused);
+    let end = Period::Month.around(clock::now()).end.since(clock::now()) / 1_000_000;
+    assert!(left == 1 && retry.abs_diff(seconds) <= 1 && retry.abs_diff(end) <= 60, "{left} {retry} {seconds} {end}");
+    let policy = refused.header("ratelimit-policy").unwrap();
+    assert!(policy.contains("\"quota\";q=10;w=2"), "{policy}");
+    assert_eq!(client.get("/", &key.text).status, 200, "what is left is enough for it");
+    let second = gateway.key();
+    // Keys of one organization spend it together; the helper makes an organization for each.
+    assert_eq!(budget_left(&client.get("/reports/4", &second.text)).0, 6);
+    assert_eq!(upstream.count(), 5);
+    let outcome = Outcome::Refused(Refusal::QuotaExhausted);
+    assert_eq!(gateway.records().iter().filter(|record| record.outcome == outcome).count(), 1);
+    // A restart, and another limit with the next request.
+    drop(client);
+    gateway.restart_with(|text| text.replace("units: 10", "units: 14"));
+    let mut client = Client::connect(gateway.address);
+    assert_eq!(budget_left(&client.get("/reports/5", &key.text)).0, 0);
+    assert_eq!(client.get("/", &key.text).code(), "quota_exhausted");
+}
+
+#[test]
+fn request_that_no_upstream_was_sent_gives_its_budget_back() {
+    let unused = crate::support::free_address();
+    let mut gateway = Gateway::with(&[unused], BUDGET);
+    let key = gateway.key().text;
+    let mut client = Client::connect(gateway.address);
+    for _ in 0..5 {
+        let response = client.get("/reports/1", &key);
+        assert_eq!((response.status, response.code()), (503, "upstream_unavailable".into()));
+    }
+    let upstream = Upstream::start();
+    let records = gateway.records();
+    assert!(records.len() == 5 && records.iter().all(|record| record.cost == Some(0)), "{records:?}");
+    gateway.restart_with(|text| text.replace(&unused.to_string(), &upstream.address.to_string()));
+    assert_eq!(budget_left(&Client::connect(gateway.address).get("/reports/1", &key)).0, 6);
 }
 
 /// Upstream that answers at once, with a body that ends when the gate is opened.

@@ -20,7 +20,8 @@ fn twenty_kills_under_load_lose_no_record() {
     let upstream = Upstream::start();
     let setup = Setup::new(
         upstream.address,
-        "limits: { key: { requests: 1, per: 1h, burst: 100000 } }\n\
+        "plans: { sold: { requests: 1, per: 1h, burst: 100000, quota: { units: 1000000, per: month, of: org } } }\n\
+         limits: { plan: sold }\n\
          routes: [{ name: all, path: '/**', cost: 3 }]",
     );
     let key = setup.key();
@@ -65,6 +66,11 @@ fn twenty_kills_under_load_lose_no_record() {
     let remaining = usize::try_from(remaining).unwrap();
     assert!(remaining <= BURST - COST * seen.len(), "{remaining} tokens are left after {} requests", seen.len());
     let taken = BURST - remaining;
+    // The budget is exact but for what was in flight at each death: never too low.
+    let spent = find(&explained, "used").and_then(serde_json::Value::as_u64).expect("explain says what is spent");
+    let spent = usize::try_from(spent).unwrap();
+    assert!(spent >= COST * recorded.len(), "{spent} units are spent, {} uses are recorded", recorded.len());
+    assert!(spent <= COST * (recorded.len() + DEATHS * CLIENTS), "{spent} units are spent");
     // A checkpoint may have the tokens of a request that was killed before its record, and was not forwarded: the
     // bucket is emptier by what was in flight at each death, at most. The one is a token that is partly refilled.
     let decided = COST * (recorded.len() + DEATHS * CLIENTS) + 1;

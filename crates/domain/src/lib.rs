@@ -20,6 +20,7 @@ pub mod management_token;
 pub mod session;
 pub mod names;
 pub mod quota;
+pub mod budget;
 pub mod plan_name;
 pub mod address_limiter;
 pub mod page;

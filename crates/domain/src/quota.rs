@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::budget::BudgetStatus;
 pub use gcra::{ArrivalTime, Gcra};
 
 /// Rate limit of one key: the parameters of its token bucket.
@@ -135,7 +136,7 @@ impl Quota {
 }
 
 /// Rate-limit status of an authenticated caller after a decision: the numbers of the `RateLimit` fields.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RateLimitStatus {
     /// The effective quota of the key.
     pub quota: Quota,
@@ -153,6 +154,9 @@ pub struct RateLimitStatus {
     /// Slots of the key, if it has a limit of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key_slots: Option<SlotStatus>,
+    /// The budget, if the key's plan has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<Box<BudgetStatus>>,
 }
 
 /// Slots of a key with a limit of its own.

@@ -128,6 +128,12 @@ refusals! {
         ..quota_exceeded(Limit::Rate, "rate_limited", "This API key has used up its requests. Wait for the \
             seconds in Retry-After, then retry with exponential backoff.")
     };
+    /// The budget of the key, its user or its organization has less left than the request costs.
+    QuotaExhausted => Row {
+        outcome: Some("quota_exhausted"), redis_code: Some(18),
+        ..quota_exceeded(Limit::Budget, "quota_exhausted", "The budget of this period is used up. Wait for the seconds \
+            in Retry-After, then retry with exponential backoff; or ask for a larger budget.")
+    };
     /// The key has no slot of its own left.
     KeyTooManyInFlight => Row {
         outcome: Some("too_many_in_flight"), redis_code: Some(16),
@@ -285,8 +291,8 @@ impl Refusal {
     /// True for a refusal by the state that tells who the caller is: the key or session itself is good.
     pub fn is_of_authenticated_caller(self) -> bool {
         use Refusal::{
-            AmbiguousPath, CostOverLimit, Forbidden, KeyTooManyInFlight, NotFound, OrgSuspended, RateLimited,
-            TooManyInFlight,
+            AmbiguousPath, CostOverLimit, Forbidden, KeyTooManyInFlight, NotFound, OrgSuspended, QuotaExhausted,
+            RateLimited, TooManyInFlight,
         };
         matches!(
             self,
@@ -296,9 +302,16 @@ impl Refusal {
                 | AmbiguousPath
                 | CostOverLimit
                 | RateLimited
+                | QuotaExhausted
                 | KeyTooManyInFlight
                 | TooManyInFlight
         )
+    }
+
+    /// True for a failure of an admitted request of which the upstream was sent nothing.
+    pub fn is_before_sending(self) -> bool {
+        use Refusal::{AuditUnavailable, UpstreamBusy, UpstreamConnectTimeout, UpstreamUnavailable};
+        matches!(self, AuditUnavailable | UpstreamUnavailable | UpstreamBusy | UpstreamConnectTimeout)
     }
 
     /// Refusal with this code on the wire to Redis.
@@ -315,7 +328,7 @@ mod tests {
     type Wire = (Refusal, u16, &'static str, Option<&'static str>, Option<&'static str>, Option<u64>);
 
     #[rustfmt::skip]
-    const WIRE: [Wire; 43] = [
+    const WIRE: [Wire; 44] = [
         (Refusal::NoCredential, 401, "unauthenticated", None, Some("missing"), None),
         (Refusal::RepeatedCredential, 400, "invalid_request", None, Some("malformed"), None),
         (Refusal::EmptyToken, 400, "invalid_request", None, Some("malformed"), None),
@@ -338,6 +351,7 @@ mod tests {
         (Refusal::AmbiguousPath, 404, "ambiguous_path", Some("not_found"), Some("ok"), None),
         (Refusal::CostOverLimit, 403, "cost_over_limit", Some("cost_over_limit"), Some("ok"), Some(17)),
         (Refusal::RateLimited, 429, "rate_limited", Some("rate_limited"), Some("ok"), Some(7)),
+        (Refusal::QuotaExhausted, 429, "quota_exhausted", Some("quota_exhausted"), Some("ok"), Some(18)),
         (Refusal::KeyTooManyInFlight, 429, "too_many_in_flight", Some("too_many_in_flight"), Some("ok"), Some(16)),
         (Refusal::TooManyInFlight, 429, "too_many_in_flight", Some("too_many_in_flight"), Some("ok"), Some(8)),
         (Refusal::TooManyAttempts, 429, "too_many_attempts", None, None, None),
@@ -414,14 +428,14 @@ mod tests {
             assert!(answer.detail.contains("Retry-After, then retry with exponential backoff"), "{}", answer.detail);
             limited += 1;
         }
-        assert_eq!(limited, 10);
+        assert_eq!(limited, 12);
     }
 
     #[test]
     fn response_fields_are_those_of_the_contract() {
         use Refusal::{
             AuditUnavailable, BodyTooLarge, ExpectationFailed, HeadTooLarge, InternalError, KeyTooManyInFlight,
-            MalformedRequest, PublicBusy, RateLimited, RequestTimeout, StateUnavailable, TargetTooLong,
+            MalformedRequest, PublicBusy, QuotaExhausted, RateLimited, RequestTimeout, StateUnavailable, TargetTooLong,
             TooManyAttempts, TooManyInFlight, UpstreamBusy, UpstreamUnavailable,
         };
         let soon = [PublicBusy, StateUnavailable, AuditUnavailable, UpstreamUnavailable, UpstreamBusy];
@@ -430,9 +444,9 @@ mod tests {
         let closing = [&closing[..], &[BodyTooLarge, RequestTimeout, InternalError]].concat();
         assert_eq!(refusals_with(|row| row.closes_connection), closing);
         let types = |end| refusals_with(|row| row.problem_type.ends_with(end));
-        assert_eq!(types("#quota-exceeded"), [RateLimited, KeyTooManyInFlight, TooManyInFlight]);
+        assert_eq!(types("#quota-exceeded"), [RateLimited, QuotaExhausted, KeyTooManyInFlight, TooManyInFlight]);
         assert_eq!(types("#temporary-reduced-capacity"), [StateUnavailable]);
-        assert_eq!(types("about:blank").len(), Refusal::ALL.len() - 4);
+        assert_eq!(types("about:blank").len(), Refusal::ALL.len() - 5);
         let errors = |error: &str| refusals_with(|row| row.answer.challenge.is_some_and(|text| text.contains(error)));
         assert_eq!(errors("error=").len(), 15);
         assert_eq!(errors("error=\"invalid_token\"").len(), 9);

@@ -85,7 +85,13 @@ impl World {
     fn call(&mut self, id: u64, entry: Arc<CachedKey>, evaluation: Evaluation) {
         let Request { process, key, asked, .. } = self.requests[&id];
         let gateway = &self.gateways[process.gateway];
-        let input = match DecideInput::begin(&entry, evaluation, asked, gateway.instant(self.base, self.now)) {
+        let input = match DecideInput::begin(
+            &gateway.decisions,
+            &entry,
+            evaluation,
+            asked,
+            gateway.instant(self.base, self.now),
+        ) {
             Ok(input) => input,
             Err(lease) => {
                 let outcome = CallOutcome::LeaseInDoubt(lease);

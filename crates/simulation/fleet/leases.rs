@@ -142,7 +142,7 @@ impl World {
         let gateway = &self.gateways[process.gateway];
         let now = gateway.steady(self.now);
         let instant = gateway.instant(self.base, self.now);
-        let input = DecideInput::begin(&entry, Evaluation::StatusOnly, now, instant)
+        let input = DecideInput::begin(&gateway.decisions, &entry, Evaluation::StatusOnly, now, instant)
             .unwrap_or_else(|_| panic!("nothing is acquired"));
         let call = decide_call(&gateway.decisions, &entry, &input);
         let key = self.directory.key_of(entry.key_id().expect("the key of a client"));

@@ -40,6 +40,7 @@ impl World {
             path: "/api/queries",
             provisional: request.provisional,
             cost: 1,
+            budget: None,
             trace_id: None,
         };
         let gateway = &mut self.gateways[process.gateway];

@@ -4,9 +4,9 @@
 //!
 //! In any window of length `T` the admitted requests cost at most `burst + inflow * T / per` tokens, exactly, where
 //! each costs one unless its route says more: a bucket holds at most `burst` tokens when the window begins, and
-//! `inflow` tokens flow in during each `per`. `inflow` is `requests`; in a strict quota it is `requests + 1 - burst`, so that no
-//! window of one `per` admits more than `requests`. A refused request takes nothing, so any number of refused requests
-//! does not delay the next token.
+//! `inflow` tokens flow in during each `per`. `inflow` is `requests`; in a strict quota it is `requests + 1 - burst`,
+//! so that no window of one `per` admits more than `requests`. A refused request takes nothing, so any number of
+//! refused requests does not delay the next token.
 //!
 //! # Arithmetic
 //!

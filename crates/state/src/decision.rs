@@ -6,9 +6,9 @@ use domain::identity::Principal;
 use domain::quota::RateLimitStatus;
 use domain::refusal::Refusal;
 
-use super::Validity;
 use super::embedded::{Permit as EmbeddedPermit, SuccessorPermit};
 use super::redis::slots::Permits as RedisPermits;
+use super::{Reservation, Validity};
 
 /// Answer to a [`DecideRequest`](super::DecideRequest).
 #[derive(Debug)]
@@ -54,4 +54,23 @@ pub enum Permit {
     Redis(RedisPermits),
     /// Slots counted by the process that this one has handed its state over to.
     Successor(SuccessorPermit),
+    /// Slots of a request that has reserved units of a budget. In a box, which nearly no request has.
+    Budgeted(Box<(Permit, Reservation)>),
+}
+
+impl Permit {
+    /// The slots of a request that has made this reservation.
+    pub(crate) fn with_reservation(self, reservation: Reservation) -> Self {
+        Self::Budgeted(Box::new((self, reservation)))
+    }
+
+    /// Its reservation in a budget; none of nearly all requests.
+    pub fn reservation(&self) -> Option<&Reservation> {
+        if let Self::Budgeted(budgeted) = self { Some(&budgeted.1) } else { None }
+    }
+
+    /// Releases the slots, and gives the reservation to be settled.
+    pub fn into_reservation(self) -> Option<Reservation> {
+        if let Self::Budgeted(budgeted) = self { Some(budgeted.1) } else { None }
+    }
 }

@@ -15,6 +15,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::{Key, Org, User};
+use domain::budget::Budget;
 use domain::plan_name::PlanName;
 use domain::quota::Quota;
 
@@ -36,6 +37,8 @@ pub struct LimitPlan {
     pub quota: Quota,
     /// Requests that each key may have in flight; none: as its policy and its organization say.
     pub concurrent: Option<u32>,
+    /// Budget of each key, or of its user or organization.
+    pub budget: Option<Budget>,
 }
 
 /// The plans of a configuration. A copy shares them.
@@ -85,6 +88,8 @@ pub struct LimitsInForce<'a> {
     pub quota: Quota,
     /// Requests in flight by the plan.
     pub concurrent: Option<u32>,
+    /// The budget of the plan.
+    pub budget: Option<Budget>,
     /// The level that gives both.
     pub level: LimitLevel,
     /// The plan at this level.
@@ -122,6 +127,14 @@ impl LimitPlans {
     }
 }
 
+impl LimitsInForce<'_> {
+    /// The same without the name of the plan.
+    pub(crate) fn unnamed(self) -> LimitsInForce<'static> {
+        let Self { quota, concurrent, budget, level, plan: _, is_missing } = self;
+        LimitsInForce { quota, concurrent, budget, level, plan: None, is_missing }
+    }
+}
+
 impl<'a> GivenPlans<'a> {
     /// Those of a key with its user and its organization, as far as these are known.
     pub fn of(key: &'a Key, user: Option<&'a User>, org: Option<&'a Org>) -> Self {
@@ -144,6 +157,7 @@ impl Defaults {
         let configured = LimitsInForce {
             quota: self.quota.in_force(own),
             concurrent: None,
+            budget: None,
             level: if own.is_some() { LimitLevel::Own } else { LimitLevel::Default },
             plan: None,
             is_missing: false,
@@ -157,10 +171,11 @@ impl Defaults {
         let first = levels.into_iter().find_map(|(level, plan)| Some((level, plan?)));
         let Some((level, name)) = first.filter(|_| own.is_none()) else { return configured };
         match self.plans.find(name) {
-            Some(LimitPlan { quota, concurrent }) => LimitsInForce {
+            Some(LimitPlan { quota, concurrent, budget }) => LimitsInForce {
                 // A strict configuration makes every quota strict, also those of plans.
                 quota: self.quota.in_force(Some(quota)),
                 concurrent,
+                budget,
                 level,
                 plan: Some(name),
                 is_missing: false,
@@ -198,7 +213,7 @@ mod tests {
     }
 
     fn defaults(default: Option<&str>) -> Defaults {
-        let plan = |requests, concurrent| LimitPlan { quota: quota(requests), concurrent };
+        let plan = |requests, concurrent| LimitPlan { quota: quota(requests), concurrent, budget: None };
         let plans =
             [("one", plan(1, Some(3))), ("two", plan(2, None)), ("three", plan(3, None)), ("four", plan(4, None))];
         let plans = plans.into_iter().map(|(text, plan)| (name(text), plan)).collect();

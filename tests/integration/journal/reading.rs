@@ -35,7 +35,7 @@ fn numbered_uses_are_replayed_from_a_time_on() {
         times
     });
     for from in [0, 1, 50, 99] {
-        let seen = journal.uses_since(times[from]).unwrap();
+        let seen = journal.uses_since(times[from]).unwrap().uses;
         for (by, rest) in [(UsedBy::Key(caller.key), 0), (UsedBy::Session(caller.user), 2)] {
             let numbers: Vec<u64> = seen.iter().filter(|seen| seen.by == by).map(|seen| seen.number).collect();
             let expected: Vec<u64> = (0..100).filter(|n| n % 4 == rest && times[*n as usize] >= times[from]).collect();

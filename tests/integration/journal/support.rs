@@ -62,6 +62,7 @@ impl Caller {
             path: "/api/queries",
             provisional: false,
             cost: 1,
+            budget: None,
             trace_id: None,
         }
     }

@@ -58,6 +58,7 @@ pub(super) async fn admission_names_the_principal_and_the_rate_limit_status(stat
         concurrent: CONCURRENT,
         in_flight: 1,
         key_slots: None,
+        budget: None,
     };
     assert_eq!(admitted.rate_limit, expected);
     assert_eq!(state.in_flight(), 1);

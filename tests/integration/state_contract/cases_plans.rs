@@ -37,7 +37,7 @@ fn slow(burst: u32) -> Quota {
 /// Plans by their names, each with its burst and its requests in flight, and the plan for keys without one.
 fn defaults(plans: &[(&str, u32, Option<u32>)], default: Option<&str>) -> Defaults {
     let plan = |(text, burst, concurrent): &(&str, u32, Option<u32>)| {
-        (name(text), LimitPlan { quota: slow(*burst), concurrent: *concurrent })
+        (name(text), LimitPlan { quota: slow(*burst), concurrent: *concurrent, budget: None })
     };
     let plans = LimitPlans::new(plans.iter().map(plan).collect(), default.map(name));
     Defaults { plans, ..Defaults::new(QUOTA, CONCURRENT) }

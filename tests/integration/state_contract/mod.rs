@@ -15,6 +15,7 @@ mod cases_admission;
 mod cases_changes;
 mod cases_patches;
 mod cases_plans;
+mod cases_budgets;
 mod cases_etags;
 mod cases_idempotency;
 mod cases_policy;
@@ -108,6 +109,15 @@ macro_rules! contract {
                 fields_of_an_organization_are_changed_together,
                 fields_of_a_user_are_changed_together,
                 quota_and_policy_of_a_key_are_changed_together,
+            ],
+            cases_budgets: [
+                budget_admits_its_units_and_begins_anew_with_the_next_period,
+                budget_is_of_the_key_the_user_or_the_organization,
+                sessions_spend_the_budget_of_their_user,
+                refusal_for_tokens_or_slots_spends_nothing,
+                five_at_once_with_room_for_three_are_three,
+                what_a_request_did_not_cost_comes_back_into_its_period,
+                reload_changes_the_budget_with_the_next_request,
             ],
             cases_plans: [
                 first_level_that_says_something_gives_the_limits,

@@ -118,6 +118,7 @@ fn use_opening<'a>(action: &'a str, path: &'a str, target: Target, by: AuditActo
         path,
         provisional: false,
         cost: 1,
+        budget: None,
         trace_id: None,
     }
 }

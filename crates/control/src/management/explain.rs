@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::authorization::{Access, authorize};
 use super::owned_key::{find_key, show_owned};
 use super::{Actor, Key, KeyStatus, Management, ManagementError, Org, User};
+use domain::budget::BudgetStatus;
 use domain::clock::{self, Micros};
 use domain::identity::Permission;
 use domain::key::KeyId;
@@ -47,6 +48,9 @@ pub struct LimitStatus {
     /// Requests in flight of the key, if it has a limit of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<SlotStatus>,
+    /// The budget, if the key's plan has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<BudgetStatus>,
 }
 
 /// Explains what a request with the key would meet now. Takes no token and no slot.
@@ -81,6 +85,7 @@ impl LimitStatus {
             in_flight: standing.in_flight,
             concurrent: standing.concurrent,
             key: standing.key_slots,
+            quota: standing.budget.as_deref().copied(),
         }
     }
 }
@@ -111,6 +116,10 @@ fn verdict(key: &Key, user: &User, standing: &quota::RateLimitStatus) -> String 
         KeyStatus::Active if standing.remaining == 0 => {
             let seconds = standing.token_in_us.div_ceil(1_000_000);
             format!("requests are refused (429): the key's bucket is empty; the next token comes in {seconds} s")
+        }
+        KeyStatus::Active if standing.budget.as_deref().is_some_and(|budget| budget.remaining() == 0) => {
+            let until = standing.budget.as_deref().map(|budget| seconds(budget.end)).unwrap_or_default();
+            format!("requests are refused (429): the budget of the period is spent; the next one begins at {until}")
         }
         KeyStatus::Active if standing.key_slots.is_some_and(|slots| slots.free() == 0) => {
             "requests are refused (429): the key has all its slots in flight".into()

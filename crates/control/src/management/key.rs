@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{KeyActor, KeyMark, KeyStatus, Responsible, UserKind, duration_text, given};
 use crate::secret_text;
+use domain::budget::Budget;
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, UserId};
 use domain::key::policy::KeyPolicy;
@@ -102,6 +103,9 @@ pub struct PlanInForce {
     /// Requests that each key may have in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrent: Option<u32>,
+    /// Its budget.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<Budget>,
     /// `true`: the configuration does not have the plan, and `limits.key` holds.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub missing: bool,
@@ -236,9 +240,15 @@ impl Key {
 
 impl From<LimitsInForce<'_>> for KeyLimits {
     fn from(limits: LimitsInForce<'_>) -> Self {
-        let LimitsInForce { quota: Quota { requests, per, burst, strict }, concurrent, level, plan, is_missing } =
-            limits;
-        let plan = plan.map(|name| PlanInForce { name: name.clone(), of: level, concurrent, missing: is_missing });
+        let LimitsInForce { quota, concurrent, budget, level, plan, is_missing } = limits;
+        let Quota { requests, per, burst, strict } = quota;
+        let plan = plan.map(|name| PlanInForce {
+            name: name.clone(),
+            of: level,
+            concurrent,
+            quota: budget,
+            missing: is_missing,
+        });
         Self { requests, per, burst, strict, own: level == LimitLevel::Own, plan }
     }
 }

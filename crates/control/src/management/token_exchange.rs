@@ -156,6 +156,7 @@ async fn create_exchanged(
         path: &path,
         provisional: false,
         cost: 1,
+        budget: None,
         trace_id: None,
     };
     let subject = Some(key.user);

@@ -45,6 +45,8 @@ pub struct Answer {
 pub enum Limit {
     /// Requests per time, of a key or of a user's sessions.
     Rate,
+    /// Units of a budget.
+    Budget,
     /// Requests in flight, of a key.
     KeyConcurrency,
     /// Requests in flight, of an organization.

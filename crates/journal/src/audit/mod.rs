@@ -57,7 +57,7 @@ pub mod steps {
 pub use error::{OpenError, Unavailable};
 pub use filter::Filter;
 pub use format::prepared::PreparedFields;
-pub use format::record::{ChangeUse, Outcome, Record, RecordKind, Use, UseEnd};
+pub use format::record::{ChangeUse, Outcome, Record, RecordKind, Settled, Use, UseEnd};
 pub use format::stream_position::StreamPosition;
 pub use read::activity::{ACTIVITY_HOURS, HourlyActivity, KeyActivity, LastUse};
 pub use read::beginning::Beginning;
@@ -72,7 +72,7 @@ pub use read::metering::report::UsageReport;
 pub use read::metering::tally::{UsageRow, UsageSubject};
 pub use read::prove::{LineProof, ProveError, RecordProof};
 pub use read::reader::{Reader, RecordPage};
-pub use read::replay::{ReplayEntry, ReplayStart, UsedBy};
+pub use read::replay::{Replay, ReplayEntry, ReplayStart, UsedBy};
 pub use read::stop::{StopOnDrop, StopSignal};
 pub use read::stream::{JournalEnd, RecordStream, StreamBatch};
 pub use read::verify_report::{Defect, VerifyReport};

@@ -162,7 +162,7 @@ fn attributes(record: &Record) -> Vec<KeyValue> {
     let texts = known.into_iter().filter_map(|(name, value)| Some(text(name, value?)));
     let numbers = [
         ("http.response.status_code", record.status.map(i64::from)),
-        ("keygate.cost", record.cost.map(i64::from)),
+        ("keygate.cost", record.cost.map(|cost| i64::try_from(cost).unwrap_or(i64::MAX))),
         ("keygate.count", Some(i64::try_from(record.uses()).unwrap_or(i64::MAX))),
     ];
     let numbers = numbers.into_iter().filter_map(|(name, value)| Some(number(name, value?)));

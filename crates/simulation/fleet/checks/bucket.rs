@@ -1,7 +1,8 @@
 //! Bound of the buckets.
 //!
 //! docs/contract.md, Limits: "A token bucket admits requests of at most `burst + rate * T` tokens in any window of
-//! length `T`". All requests of a key cost the same here, so that uses are tokens by its cost. docs/redis.md adds to that
+//! length `T`". All requests of a key cost the same here, so that uses are tokens by its cost. docs/redis.md adds to
+//! that
 //!
 //! - Failover: "as many requests as were lost may be admitted once more": lost uses count no more;
 //! - While Redis is unavailable: "a window can exceed the bound by the inflow of the shares of those that are cut

@@ -6,7 +6,8 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::UnboundedSender;
 
 use super::successor_permit::SuccessorPermit;
-use crate::{Admitted, Decision, Permit, Validity};
+use crate::{Admitted, Decision, Permit, Reservation, Validity};
+use domain::budget::BudgetTotal;
 use domain::clock::Micros;
 use domain::identity::{AuthMethod, OrgId, Permission, Principal, PrincipalHeaders, UserId};
 use domain::key::{KeyDigest, KeyId};
@@ -18,6 +19,9 @@ use domain::refusal::Refusal;
 pub struct DecisionRecord {
     principal: Option<PrincipalRecord>,
     rate_limit: Option<RateLimitStatus>,
+    /// Its reservation in a budget: the total of its subject, and the units of the request.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    reserved: Option<(BudgetTotal, u64)>,
     result: DecisionResult,
 }
 
@@ -45,12 +49,13 @@ impl DecisionRecord {
             Decision::Admitted(Admitted { principal, rate_limit, number, validity, permit, .. }) => {
                 let result = DecisionResult::Admitted(number, validity.until());
                 let principal = Some(PrincipalRecord::new(&principal));
-                (Self { principal, rate_limit: Some(rate_limit), result }, Some(permit))
+                let reserved = permit.reservation().map(|reserved| (reserved.total, reserved.units));
+                (Self { principal, rate_limit: Some(rate_limit), reserved, result }, Some(permit))
             }
             Decision::Denied { refusal, principal, rate_limit } => {
                 let code = refusal.row().redis_code.unwrap_or_default();
                 let principal = principal.as_deref().map(PrincipalRecord::new);
-                (Self { principal, rate_limit, result: DecisionResult::Denied(code) }, None)
+                (Self { principal, rate_limit, reserved: None, result: DecisionResult::Denied(code) }, None)
             }
         }
     }
@@ -63,6 +68,10 @@ impl DecisionRecord {
             DecisionResult::Admitted(uses, until) => {
                 // Made first: whatever is missing, the slot is released.
                 let permit = Permit::Successor(SuccessorPermit::new(number, released.clone()));
+                let permit = match self.reserved {
+                    Some((total, units)) => permit.with_reservation(Reservation::elsewhere(total, units)),
+                    None => permit,
+                };
                 Some(Decision::Admitted(Admitted {
                     principal: principal?,
                     rate_limit: self.rate_limit?,

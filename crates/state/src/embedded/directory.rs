@@ -27,6 +27,7 @@ use domain::key::policy::Field;
 use domain::key::{KeyDigest, KeyId};
 use domain::quota::Quota;
 
+use super::budgets::Budgets;
 use super::federation::FederationRules;
 use super::key::{ByDigest, CachedPrincipals, DirtyKeys, KeyRecord, Secrets, StoredKey};
 use super::management_tokens::ManagementTokens;
@@ -47,6 +48,8 @@ pub(super) struct Directory {
     /// The keys whose usage is to be written back.
     pub(super) dirty: DirtyKeys,
     pub(super) principals: CachedPrincipals,
+    /// The meters of budgets.
+    pub(super) budgets: Arc<Budgets>,
     /// Decisions about keys of plans that the configuration does not have.
     pub(super) missing_plan_decisions: AtomicU64,
     pub(super) sessions: Sessions,
@@ -62,10 +65,12 @@ pub(super) struct Directory {
 impl Directory {
     /// An empty directory with room for this many keys.
     pub(super) fn with_capacity(keys: usize, defaults: Defaults) -> Self {
+        let budgets = Arc::<Budgets>::default();
         Self {
             by_digest: DashSet::with_capacity_and_hasher(keys, FxBuildHasher),
             by_other_digest: DashMap::default(),
-            tree: RwLock::new(Tree::with_capacity(keys, defaults)),
+            tree: RwLock::new(Tree::with_capacity(keys, defaults, Arc::clone(&budgets))),
+            budgets,
             dirty: DirtyKeys::default(),
             principals: CachedPrincipals::default(),
             missing_plan_decisions: AtomicU64::new(0),

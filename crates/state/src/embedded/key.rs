@@ -14,4 +14,4 @@ pub(super) use index::{ByDigest, ById, OwnedKeys, by_owner};
 pub(super) use record::{CachedPrincipals, DirtyKeys, KeyRecord};
 pub(super) use slots::OrgRecord;
 pub use slots::Permit;
-pub(super) use state::{PlanTerms, Secrets, StoredKey, Usage, UserEntitlements};
+pub(super) use state::{Secrets, StoredKey, Usage, UserEntitlements};

@@ -13,7 +13,7 @@ use domain::key::{KeyDigest, KeyId, OrgTag};
 use super::directory::Directory;
 use super::key::StoredKey;
 use super::sql::{Columns, for_each_row, invalid, micros, optional_text, text, time};
-use super::{federation, key_policies, load_keys, management_tokens, retired, session_rows, usage_blocks};
+use super::{budgets, federation, key_policies, load_keys, management_tokens, retired, session_rows, usage_blocks};
 
 /// The columns of a user, in the order in which [`user`] reads them.
 const USER_COLUMNS: &str = "id, org, email, permissions, created, removed, withdrawn, suspended, \
@@ -38,6 +38,7 @@ pub(super) fn load(path: &Path, connection: &Connection, defaults: Defaults) -> 
     session_rows::load(connection, &directory.sessions)?;
     management_tokens::load(connection, &directory.management_tokens)?;
     federation::load(connection, &directory.federation)?;
+    budgets::load(connection, &directory.budgets)?;
     Ok(directory)
 }
 

@@ -14,6 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use crate::spending::Spending;
+use domain::budget::BudgetTotal;
 use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
 use domain::key::KeyId;
@@ -26,6 +28,7 @@ use super::cursor_secret::CursorSecret;
 use super::identity::{IdentityGuard, StateIdentity};
 use super::{Bounds, Change, ChangeError, DecideRequest, Decision, Defaults, Key, KeyList, KeyPosition, LimitPlans};
 
+mod budgets;
 mod key;
 mod key_policies;
 mod sessions;
@@ -77,6 +80,7 @@ use state_file::Lock;
 use successor::HandoverSwitch;
 use writer::Writer;
 
+pub(crate) use budgets::BudgetMeter;
 pub use checkpoint_schedule::JournalProgress;
 pub use decision_codec::DecisionRecord;
 pub use key::Permit;
@@ -223,6 +227,21 @@ impl Embedded {
         uses.sort_unstable_by_key(|replayed| (replayed.key, replayed.number));
         let largest = uses.iter().map(|replayed| replayed.cost).fold(largest_cost, u32::max);
         self.directory.replay(&uses, largest)
+    }
+
+    /// Takes over what the journal says of budgets: what subjects had reserved, and what had come back to them. In any
+    /// order, and as often as it likes. Call before the first decision.
+    pub fn replay_budgets(
+        &self,
+        reserved: impl IntoIterator<Item = BudgetTotal>,
+        returned: impl IntoIterator<Item = BudgetTotal>,
+    ) {
+        let told = |BudgetTotal { subject, start, units }, is_reserved: bool| {
+            let [reserved, returned] = if is_reserved { [units, 0] } else { [0, units] };
+            self.directory.budgets.replay(subject, Spending { start, reserved, returned });
+        };
+        reserved.into_iter().for_each(|total| told(total, true));
+        returned.into_iter().for_each(|total| told(total, false));
     }
 
     /// Writes usage back at checkpoints from now on, while the journal has every use; each second while `progress`

@@ -17,7 +17,7 @@ use rusqlite::Connection;
 use platform::disk;
 
 use super::open_error::OpenError;
-use super::{federation, key_actors, key_policies, management_tokens, org_looks, preconditions};
+use super::{budgets, federation, key_actors, key_policies, management_tokens, org_looks, preconditions};
 
 /// Version of the schema, in `PRAGMA user_version`: the only one that is read. The numbers below it were those of
 /// builds before the first release.
@@ -223,6 +223,7 @@ fn prepare(path: &Path, opened: rusqlite::Result<Connection>) -> Result<Connecti
     management_tokens::create_table(&connection).map_err(sqlite)?;
     preconditions::create_table(&connection).map_err(sqlite)?;
     federation::create_tables(&connection).map_err(sqlite)?;
+    budgets::create_table(&connection).map_err(sqlite)?;
     for (table, column, kind) in ADDED_COLUMNS {
         add_column(&connection, table, column, kind).map_err(sqlite)?;
     }

@@ -11,7 +11,7 @@ use super::file_reserve::Demand;
 use super::sessions::SessionUpdates;
 use super::usage_blocks::CountedUpTo;
 use super::writer::{SESSION_INTERVAL, WriterThread};
-use super::{checkpoint, federation, preconditions, retired, session_rows, tickets, usage_blocks};
+use super::{budgets, checkpoint, federation, preconditions, retired, session_rows, tickets, usage_blocks};
 
 /// Longest time between a use reading the clock and its key being marked dirty. No thread is suspended between
 /// the two for longer than this on a machine that still serves.
@@ -37,6 +37,9 @@ impl WriterThread {
             self.checkpoint.pending = self.directory.dirty.take(emptied);
             self.checkpoint.is_sorted = false;
         }
+        if let Err(error) = self.write_budgets() {
+            return self.fail_round(&error);
+        }
         if self.checkpoint.pending.is_empty() {
             return Round::Complete;
         }
@@ -45,6 +48,20 @@ impl WriterThread {
             Ok(_) => self.finish_round(Round::More),
             Err(error) => self.fail_round(&error),
         }
+    }
+
+    /// Writes back the meters of budgets, before the checkpoint is complete that says that they are.
+    fn write_budgets(&mut self) -> rusqlite::Result<()> {
+        let meters = self.directory.budgets.take_changed();
+        if meters.is_empty() {
+            return Ok(());
+        }
+        let written = self.reserve.check(&self.connection, Demand::Usage);
+        let written = written.and_then(|()| budgets::write(&mut self.connection, &meters));
+        if written.is_err() {
+            self.directory.budgets.put_back(meters);
+        }
+        written
     }
 
     /// Returns the number of keys that are left.

@@ -92,6 +92,7 @@ pub use settings::{Clock, OnUnavailable, Settings};
 pub use slots::Permits;
 
 // The steps that decide without I/O: the simulation of many gateways drives them.
+pub(crate) use decide::RedisReservation;
 pub use decide::{
     CachedKey, CachedUsage, CallArguments, CallOutcome, CallResult, DecideError, DecideInput, Decided, DeciderShared,
     DecisionSteps, Evaluation, LateAnswer, Next, Step, UnreportedUses, after_status_call, complete, decode_read,

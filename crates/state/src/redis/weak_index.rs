@@ -1,34 +1,33 @@
-//! Values that all cached entries of a key share, by the key's id.
+//! Values that all cached entries of a key, or of another subject, share.
 
+use std::hash::Hash;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 
 use dashmap::DashMap;
 use rustc_hash::FxBuildHasher;
 
-use domain::key::KeyId;
-
 /// Entries below which the index is not swept.
 const SMALLEST_SWEEP: usize = 1024;
 
-/// Shared values by key id.
+/// Shared values by the id of their subject.
 ///
 /// - An entry is usable for as long as a cached key, or anything else, has the value.
-pub(super) struct WeakIndex<T> {
-    values: DashMap<KeyId, Weak<T>, FxBuildHasher>,
+pub(super) struct WeakIndex<K, T> {
+    values: DashMap<K, Weak<T>, FxBuildHasher>,
     /// Number of entries at which those that are not used any more are removed.
     sweep_at: AtomicUsize,
 }
 
-impl<T> Default for WeakIndex<T> {
+impl<K: Eq + Hash, T> Default for WeakIndex<K, T> {
     fn default() -> Self {
         Self { values: DashMap::default(), sweep_at: AtomicUsize::new(0) }
     }
 }
 
-impl<T> WeakIndex<T> {
-    /// The value of a key; a new one when there is none.
-    pub(super) fn value_of(&self, key: KeyId, new: impl FnOnce() -> T) -> Arc<T> {
+impl<K: Eq + Hash, T> WeakIndex<K, T> {
+    /// The value of a subject; a new one when there is none.
+    pub(super) fn value_of(&self, key: K, new: impl FnOnce() -> T) -> Arc<T> {
         self.sweep();
         let mut entry = self.values.entry(key).or_default();
         if let Some(value) = entry.upgrade() {

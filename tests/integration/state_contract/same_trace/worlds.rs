@@ -267,7 +267,7 @@ fn said(decision: Decision) -> (Said, Option<Admitted>) {
         Decision::Admitted(admitted) => {
             assert!(!admitted.provisional);
             let principal = Some(format!("{:?}", admitted.principal));
-            let (rate_limit, number) = (Some(admitted.rate_limit), Some(admitted.number));
+            let (rate_limit, number) = (Some(admitted.rate_limit.clone()), Some(admitted.number));
             (Said { refusal: None, principal, rate_limit, number }, Some(admitted))
         }
         Decision::Denied { refusal, principal, rate_limit } => {

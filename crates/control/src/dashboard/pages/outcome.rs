@@ -25,7 +25,7 @@ pub enum OutcomeClass {
 }
 
 #[rustfmt::skip]
-const ALL: [OutcomeText; 24] = [
+const ALL: [OutcomeText; 25] = [
     good("completed", "Completed", "The whole response was sent."),
     good("decided", "Decided", "The request was admitted, and another proxy has forwarded it."),
     good("in_progress", "In progress", "The request has not ended yet."),
@@ -34,6 +34,8 @@ const ALL: [OutcomeText; 24] = [
          a higher limit."),
     refused("cost_over_limit", "Over the limit",
         "The request costs more than the limit of the key ever allows at once. Ask for a higher limit."),
+    refused("quota_exhausted", "Budget spent",
+        "The budget of the period is spent. Wait for the next period, or ask for a larger budget."),
     refused("too_many_in_flight", "Too many in flight",
         "The organization had as many requests in flight as its limit allows. Send fewer at a time."),
     refused("forbidden", "Forbidden",

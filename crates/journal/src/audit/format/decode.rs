@@ -10,8 +10,9 @@ use uuid::Uuid;
 use super::encode;
 use super::event::{OutcomeEvent, UseEvent};
 use super::line::{self, EventKind};
-use super::record::Outcome;
+use super::record::{Outcome, Settled};
 use super::{field, frame, id_text, phrases};
+use domain::budget::BudgetTotal;
 use domain::clock::Micros;
 use domain::identity::{AuthMethod, UserId};
 use domain::management_token::TokenId;
@@ -43,7 +44,8 @@ pub(crate) fn use_event(line: &[u8]) -> Option<UseEvent<'_>> {
         return Some(UseEvent { actor, subject: fields.user()?, token_id: fields.token_id()?, ..begun });
     }
     if e == EventKind::Use {
-        return Some(UseEvent { trace_id: fields.trace_id(), ..begun });
+        let trace_id = fields.trace_id();
+        return Some(UseEvent { trace_id, budget: fields.budget_total(), ..begun });
     }
     let OutcomeEvent { outcome, status, duration_us, request_bytes, response_bytes, .. } = fields.end(begun.id)?;
     let trace_id = fields.trace_id();
@@ -55,7 +57,8 @@ pub(crate) fn outcome_event(line: &[u8]) -> Option<OutcomeEvent> {
     let mut fields = Fields::of_line(line)?;
     (line::event_kind(line)? == EventKind::Outcome).then_some(())?;
     let id = Uuid::from_u128(id_text::decode(fields.next()?)?);
-    fields.end(id)
+    let ended = fields.end(id)?;
+    Some(OutcomeEvent { settled: fields.settled(), ..ended })
 }
 
 /// The fields of a compact line after its kind.
@@ -88,6 +91,7 @@ impl<'a> Fields<'a> {
             number,
             provisional,
             cost,
+            budget: None,
             auth_method: self.auth_method()?,
             key_id: self.optional(|key| str::from_utf8(key).ok()?.parse().ok())?,
             user_id: self.user()?,
@@ -125,6 +129,7 @@ impl<'a> Fields<'a> {
             duration_us: self.number()?,
             request_bytes: self.number()?,
             response_bytes: self.number()?,
+            settled: None,
         })
     }
 
@@ -167,6 +172,17 @@ impl<'a> Fields<'a> {
         TraceId::from_bits(id_text::decode(self.next()?)?)
     }
 
+    /// The total of a budget, which lines of requests without one do not have.
+    fn budget_total(&mut self) -> Option<BudgetTotal> {
+        str::from_utf8(self.next()?).ok()?.parse().ok()
+    }
+
+    /// The settlement of a budget, which most outcomes do not have.
+    fn settled(&mut self) -> Option<Settled> {
+        let cost = self.number()??;
+        Some(Settled { cost, returned: self.budget_total()? })
+    }
+
     /// The id of the token, which lines of changes by people do not have.
     fn token_id(&mut self) -> Option<Option<TokenId>> {
         match self.next() {
@@ -192,6 +208,7 @@ mod tests {
     use crate::audit::format::escape::{self, escape_capped};
     use crate::audit::format::frame::Line;
     use crate::audit::format::record::{ChangeUse, Use, UseEnd};
+    use domain::budget::BudgetSubject;
 
     fn line_of(line: &impl Line, n: u64) -> Vec<u8> {
         let mut out = Vec::new();
@@ -217,6 +234,11 @@ mod tests {
         ]
     }
 
+    fn total_of((org, start, units): ([u8; 16], u32, u64)) -> BudgetTotal {
+        let start = Micros(u64::from(start) * 1_000_000);
+        BudgetTotal { subject: BudgetSubject::Org(org.into()), start, units }
+    }
+
     type Caller = (Option<[u8; 16]>, Option<[u8; 16]>, Option<[u8; 9]>, AuthMethod);
 
     fn any_caller() -> impl Strategy<Value = Caller> {
@@ -230,6 +252,7 @@ mod tests {
             (id, at_id, time, number, n) in any::<(u128, bool, u64, Option<u64>, u64)>(),
             (user, org, key, auth_method) in any_caller(),
             (ip, provisional, cost, trace) in any::<(Option<IpAddr>, bool, u32, Option<u128>)>(),
+            total in prop::option::of(any::<([u8; 16], u32, u64)>()),
             (agent, action, path) in (prop::option::of(any_text()), any_text(), any_text()),
             end in prop::option::of(any_end()),
         ) {
@@ -251,6 +274,7 @@ mod tests {
                 path: &path,
                 provisional,
                 cost: cost.max(1),
+                budget: total.filter(|_| end.is_none()).map(total_of),
                 trace_id: trace.and_then(TraceId::from_bits),
             };
             let line = match end {
@@ -272,6 +296,7 @@ mod tests {
                 opening.org_id));
             prop_assert_eq!((event.auth_method, event.ip, event.provisional), (auth_method, ip, provisional));
             prop_assert_eq!(event.cost, Some(cost).filter(|cost| *cost > 1));
+            prop_assert_eq!(event.budget, opening.budget);
             prop_assert_eq!(event.trace_id, opening.trace_id);
             let agent = agent.as_ref().map(|agent| escape_capped(agent, escape::USER_AGENT_CAP));
             prop_assert_eq!(event.user_agent, agent);
@@ -426,6 +451,7 @@ mod tests {
             path: "/api/queries",
             provisional: false,
             cost: 1,
+            budget: None,
             trace_id: None,
         }
     }

@@ -1,10 +1,10 @@
 //! Encoding of the events of a use as compact lines, straight into the buffer of the journal.
 //!
 //! ```text
-//! u⇥ID⇥TIME⇥NUMBER⇥FLAGS⇥METHOD⇥KEY⇥USER⇥ORG⇥IP⇥USER AGENT⇥ACTION⇥METHOD⇥PATH[⇥TRACE]   a use
+//! u⇥ID⇥TIME⇥NUMBER⇥FLAGS⇥METHOD⇥KEY⇥USER⇥ORG⇥IP⇥USER AGENT⇥ACTION⇥METHOD⇥PATH[⇥TRACE[⇥BUDGET]]   a use
 //! r⇥… as in a use …⇥OUTCOME⇥STATUS⇥DURATION⇥REQUEST BYTES⇥RESPONSE BYTES[⇥TRACE]         a record
 //! c⇥… as in a use …⇥ACTOR⇥SUBJECT[⇥TOKEN]                                               a change by management
-//! o⇥ID⇥OUTCOME⇥STATUS⇥DURATION⇥REQUEST BYTES⇥RESPONSE BYTES                               an outcome
+//! o⇥ID⇥OUTCOME⇥STATUS⇥DURATION⇥REQUEST BYTES⇥RESPONSE BYTES[⇥COST⇥BUDGET]                 an outcome
 //! ```
 //!
 //! Fields are separated by tabs (⇥), and the frame follows them. No text has a tab or a newline: both are escaped, like
@@ -24,6 +24,8 @@
 //! - `TOKEN` is the id of the management token with which a program makes a change, in its ten characters. It is there
 //!   only for changes by programs.
 //! - An absent value is an empty field. An empty `User-Agent` is `\`, which no escaped text is.
+//! - `BUDGET` is there only where the caller has a budget, as its subject, the start of the period and units: of a use,
+//!   what the subject had reserved by then; of an outcome, what had come back to it. `COST` is what the use cost then.
 //! - Outcomes have their names from the contract. Durations are in microseconds.
 //! - Readers ignore fields after the last one that they know.
 
@@ -34,8 +36,9 @@ use super::event::OutcomeEvent;
 use super::field;
 use super::frame::{self, Line};
 use super::prepared::{self, PreparedFields};
-use super::record::{ChangeUse, Use, UseEnd};
+use super::record::{ChangeUse, Settled, Use, UseEnd};
 use domain::clock::Micros;
+use domain::trace_context::TraceId;
 
 /// Line of a use; of a record, when the use ended where it began. Its texts are escaped before the
 /// journal's lock is taken.
@@ -103,8 +106,11 @@ impl Line for UseLine<'_> {
         if let Some(end) = self.end {
             push_end(out, &OutcomeEvent::new(opening.id, end));
         }
-        if let Some(trace) = opening.trace_id {
-            field::push_id(out, Some(trace.bits()));
+        if opening.trace_id.is_some() || opening.budget.is_some() {
+            field::push_id(out, opening.trace_id.map(TraceId::bits));
+        }
+        if let Some(budget) = opening.budget {
+            field::push_text(out, &budget.to_string());
         }
         frame::finish_compact(out, start, n);
     }
@@ -135,6 +141,10 @@ impl Line for OutcomeEvent {
         out.push(b'o');
         field::push_id(out, Some(self.id.as_u128()));
         push_end(out, self);
+        if let Some(Settled { cost, returned }) = self.settled {
+            field::push_number(out, Some(cost));
+            field::push_text(out, &returned.to_string());
+        }
         frame::finish_compact(out, start, n);
     }
 }

@@ -11,7 +11,8 @@ use uuid::Uuid;
 
 use super::escape::{self, escape_capped, escape_text};
 use super::line::EventKind;
-use super::record::{Outcome, Record, RecordKind, Use, UseEnd};
+use super::record::{Outcome, Record, RecordKind, Settled, Use, UseEnd};
+use domain::budget::BudgetTotal;
 use domain::clock::Micros;
 use domain::identity::{AuthMethod, OrgId, UserId};
 use domain::key::KeyId;
@@ -78,6 +79,9 @@ pub(crate) struct UseEvent<'a> {
     /// Tokens that it took, if these were several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) cost: Option<u32>,
+    /// Units that its subject had reserved of a budget by then.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) budget: Option<BudgetTotal>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) outcome: Option<Outcome>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -118,6 +122,8 @@ pub struct OutcomeEvent {
     pub(crate) duration_us: Option<u64>,
     pub(crate) request_bytes: Option<u64>,
     pub(crate) response_bytes: Option<u64>,
+    /// Its settlement of a budget.
+    pub(crate) settled: Option<Settled>,
 }
 
 impl<'a> UseEvent<'a> {
@@ -142,6 +148,7 @@ impl<'a> UseEvent<'a> {
             path: escape_text(opening.path, escape::PATH_CAP),
             provisional: opening.provisional,
             cost: Some(opening.cost).filter(|cost| *cost > 1),
+            budget: opening.budget,
             outcome: Some(end.outcome),
             status: end.status,
             duration_us: Some(end.duration_us),
@@ -197,7 +204,7 @@ impl<'a> UseEvent<'a> {
             method: self.method.into_owned(),
             path: self.path.into_owned(),
             provisional: self.provisional,
-            cost: self.cost,
+            cost: end.and_then(|end| end.settled).map_or(self.cost.map(u64::from), |settled| Some(settled.cost)),
             outcome: outcome.unwrap_or(Outcome::InProgress),
             status: end.map_or(self.status, |end| end.status),
             duration_us: end.map_or(self.duration_us, |end| end.duration_us),
@@ -227,7 +234,7 @@ impl OutcomeEvent {
 
     /// The end of a use without a response or a measured duration.
     pub(crate) fn bare(id: Uuid, outcome: Outcome) -> Self {
-        Self { id, outcome, status: None, duration_us: None, request_bytes: None, response_bytes: None }
+        Self { id, outcome, status: None, duration_us: None, request_bytes: None, response_bytes: None, settled: None }
     }
 }
 

@@ -156,6 +156,7 @@ mod tests {
             path: "/",
             provisional: false,
             cost: 1,
+            budget: None,
             trace_id: None,
         };
         let variants = [

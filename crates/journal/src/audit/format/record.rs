@@ -8,6 +8,7 @@ use serde::de::{self, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
+use domain::budget::BudgetTotal;
 use domain::clock::Micros;
 use domain::identity::{AuthMethod, MANAGEMENT_METHOD, OrgId, UserId};
 use domain::key::KeyId;
@@ -47,6 +48,8 @@ pub struct Use<'a> {
     pub provisional: bool,
     /// Tokens that it took, if it took any.
     pub cost: u32,
+    /// Units that its subject had reserved of a budget by then, this use included; `None` without a budget.
+    pub budget: Option<BudgetTotal>,
     /// Trace of the request; `None` when traces are off.
     pub trace_id: Option<TraceId>,
 }
@@ -215,6 +218,15 @@ pub struct UseEnd {
     pub response_bytes: u64,
 }
 
+/// Settlement of a budget by the end of a use.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Settled {
+    /// Units that it cost.
+    pub cost: u64,
+    /// Units that had come back to its subject by then.
+    pub returned: BudgetTotal,
+}
+
 /// One audit record, joined from a use and its outcome: what `keygate audit` shows, under the names of the contract.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the fields are those of Use, ChangeUse and UseEnd, in the contract's words")]
@@ -240,9 +252,9 @@ pub struct Record {
     pub path: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub provisional: bool,
-    /// Tokens that it took, if these were several.
+    /// Tokens that it took, if these were several; what it cost of a budget, if its end said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub cost: Option<u32>,
+    pub cost: Option<u64>,
     pub outcome: Outcome,
     pub status: Option<u16>,
     pub duration_us: Option<u64>,
@@ -303,7 +315,7 @@ mod tests {
             "forbidden",
             "not_found",
         ];
-        let limited = ["cost_over_limit", "rate_limited", "too_many_in_flight"];
+        let limited = ["cost_over_limit", "rate_limited", "quota_exhausted", "too_many_in_flight"];
         let failed =
             ["upstream_error", "internal_error", "client_error", "terminated", "aborted", "unconfirmed", "in_doubt"];
         assert_eq!(names, [&["in_progress", "completed", "decided"], &refused[..], &limited, &failed].concat());
@@ -312,7 +324,7 @@ mod tests {
             assert_eq!(serde_json::from_str::<Outcome>(&json).unwrap(), outcome, "{json}");
         }
         assert!(serde_json::from_str::<Outcome>("\"other\"").is_err());
-        assert_eq!(Outcome::all().filter(|outcome| outcome.is_refusal()).count(), 13);
+        assert_eq!(Outcome::all().filter(|outcome| outcome.is_refusal()).count(), 14);
     }
 
     #[test]

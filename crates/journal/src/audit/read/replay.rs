@@ -7,6 +7,7 @@ use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::segment;
 use crate::audit::format::source::{self, Piece};
 use crate::audit::format::{decode, frame, open_uses};
+use domain::budget::BudgetTotal;
 use domain::clock::Micros;
 use domain::identity::{AuthMethod, UserId};
 use domain::key::KeyId;
@@ -20,6 +21,15 @@ pub enum UsedBy {
     Session(UserId),
 }
 
+/// Content of the journal for the replay at start.
+#[derive(Debug, Default)]
+pub struct Replay {
+    /// The numbered uses, in the order of the journal.
+    pub uses: Vec<ReplayEntry>,
+    /// Units that had come back of budgets by the ends of uses.
+    pub returned: Vec<BudgetTotal>,
+}
+
 /// A numbered use in the journal, for the replay at start.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReplayEntry {
@@ -31,6 +41,8 @@ pub struct ReplayEntry {
     pub number: u64,
     /// Tokens that it took.
     pub cost: u32,
+    /// Units that its subject had reserved of a budget by then.
+    pub budget: Option<BudgetTotal>,
 }
 
 /// The part of a journal that is to be replayed: the uses from a line on, and those from a time on.
@@ -64,10 +76,10 @@ impl ReplayStart {
 
 /// Reads the numbered uses from a start on, in the order of the journal. `next` is the number of its next line: in a
 /// journal with fewer lines than were counted, after a loss of power or in place of another one, the time alone counts.
-pub(crate) fn numbered_uses(directory: &Path, start: ReplayStart, next: u64) -> io::Result<Vec<ReplayEntry>> {
+pub(crate) fn numbered_uses(directory: &Path, start: ReplayStart, next: u64) -> io::Result<Replay> {
     let start = ReplayStart { line: start.line.filter(|line| *line <= next), ..start };
     let segments = segment::list(directory)?;
-    let mut entries = Vec::new();
+    let mut found = Replay::default();
     let mut piece = Piece::default();
     for (i, segment) in segments.iter().enumerate() {
         // An old segment is skipped whole.
@@ -80,10 +92,13 @@ pub(crate) fn numbered_uses(directory: &Path, start: ReplayStart, next: u64) -> 
                 skip_damage(segment.number, error)?;
                 continue;
             }
-            entries.extend(line::split_lines(&piece).filter_map(|(_, line)| parse_numbered_use(line, start)));
+            for (_, line) in line::split_lines(&piece) {
+                found.uses.extend(parse_numbered_use(line, start));
+                found.returned.extend(parse_returned(line, start));
+            }
         }
     }
-    Ok(entries)
+    Ok(found)
 }
 
 /// Parses the line of a use; `None` for every other line, one that is damaged, and one before the start.
@@ -97,7 +112,23 @@ fn parse_numbered_use(line: &[u8], start: ReplayStart) -> Option<ReplayEntry> {
         // A change by management takes no token.
         AuthMethod::AdminSocket | AuthMethod::Token => return None,
     };
-    Some(ReplayEntry { by, time: begun.time, number: begun.number?, cost: begun.cost.unwrap_or(1) })
+    Some(ReplayEntry {
+        by,
+        time: begun.time,
+        number: begun.number?,
+        cost: begun.cost.unwrap_or(1),
+        budget: begun.budget,
+    })
+}
+
+/// Parses the line of an outcome that settled a budget; `None` for every other line. The time is not looked at: a total
+/// that is counted already changes nothing.
+fn parse_returned(line: &[u8], start: ReplayStart) -> Option<BudgetTotal> {
+    // Nearly every outcome ends here, without its checksum.
+    (line.first() == Some(&b'o') && memchr::memchr(b'/', line).is_some()).then_some(())?;
+    let n = frame::verify_line(line)?;
+    start.line.is_none_or(|from| n >= from).then_some(())?;
+    Some(decode::outcome_event(line)?.settled?.returned)
 }
 
 /// Passes over lines of a compressed segment that cannot be read; the gateway starts without them, as

@@ -145,8 +145,9 @@ impl<'a> Joined<'a> {
 /// The record with its outcome, when that is known.
 pub(super) fn complete(record: Record, outcomes: &FxHashMap<u128, OutcomeEvent>) -> Record {
     let Some(ended) = outcomes.get(&record.id.as_u128()) else { return record };
-    let OutcomeEvent { id: _, outcome, status, duration_us, request_bytes, response_bytes } = *ended;
-    Record { outcome, status, duration_us, request_bytes, response_bytes, ..record }
+    let OutcomeEvent { id: _, outcome, status, duration_us, request_bytes, response_bytes, settled } = *ended;
+    let cost = settled.map_or(record.cost, |settled| Some(settled.cost));
+    Record { outcome, status, duration_us, request_bytes, response_bytes, cost, ..record }
 }
 
 /// The freshness of each gateway. A gateway that has lost its disk has more than one journal.

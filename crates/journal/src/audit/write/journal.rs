@@ -20,11 +20,11 @@ use crate::audit::error::{OpenError, Unavailable};
 use crate::audit::format::encode::{ChangeLine, UseLine};
 use crate::audit::format::event::{OpenUse, OutcomeEvent};
 use crate::audit::format::prepared::PreparedFields;
-use crate::audit::format::record::{ChangeUse, Outcome, Use, UseEnd};
+use crate::audit::format::record::{ChangeUse, Outcome, Settled, Use, UseEnd};
 use crate::audit::format::segment;
 use crate::audit::index::IndexedUse;
 use crate::audit::read::reader::Reader;
-use crate::audit::read::replay::{self, ReplayEntry, ReplayStart};
+use crate::audit::read::replay::{self, Replay, ReplayStart};
 use crate::audit::settings::Settings;
 use domain::clock::{self, Micros};
 use domain::quota::{ArrivalTime, Gcra};
@@ -94,12 +94,12 @@ impl Journal {
         Ok(Self { handle: Arc::new(Handle { writer, unknown_key_limit, unknown_keys, addresses, running }) })
     }
 
-    /// Reads the numbered uses from a start on, for the replay at start. Given by its time alone, uses may be missing
-    /// when the clock was set back while no gateway ran.
+    /// Reads the numbered uses from a start on, and what came back of budgets, for the replay at start. Given by its
+    /// time alone, uses may be missing when the clock was set back while no gateway ran.
     ///
     /// # Errors
     /// [`OpenError::Io`] when the segments cannot be read.
-    pub fn uses_since(&self, start: impl Into<ReplayStart>) -> Result<Vec<ReplayEntry>, OpenError> {
+    pub fn uses_since(&self, start: impl Into<ReplayStart>) -> Result<Replay, OpenError> {
         self.handle.write_pending();
         let writer = &self.handle.writer;
         let path = &writer.settings.path;
@@ -273,6 +273,14 @@ impl AuditEntry {
         }
     }
 
+    /// Records the outcome, and what it settled of a budget.
+    pub fn close_settled(mut self, end: UseEnd, settled: Settled) {
+        if let Some(open) = self.open.take() {
+            let outcome = OutcomeEvent { settled: Some(settled), ..OutcomeEvent::new(open.id, end) };
+            self.journal.handle.writer.append_outcome(&outcome, self.is_change);
+        }
+    }
+
     /// Records the outcome of a change by management. When it returns, the outcome is as durable as configured, unless
     /// the journal has no room.
     pub async fn close_change(mut self, end: UseEnd) {
@@ -345,6 +353,7 @@ pub(crate) mod tests {
             path: "/",
             provisional: false,
             cost: 1,
+            budget: None,
             trace_id: None,
         }
     }

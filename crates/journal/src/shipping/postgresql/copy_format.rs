@@ -68,7 +68,7 @@ impl Row {
         self.optional(record.actor.as_deref(), Self::text);
         self.shown(record.subject);
         self.shown(record.token_id);
-        self.optional(record.cost, |row, cost| row.field(&i64::from(cost).to_be_bytes()));
+        self.optional(record.cost, |row, cost| row.number(cost));
     }
 
     fn optional<T>(&mut self, value: Option<T>, put: impl FnOnce(&mut Self, T)) {

@@ -172,7 +172,7 @@ const COSTS: Migration = Migration(
          outcome, status, coalesce(count, 1) AS uses, coalesce(last_time, time) AS last_time,
          outcome IN ('revoked', 'expired', 'user_removed', 'user_suspended', 'key_expired', 'key_disabled',
                      'address_refused', 'org_suspended', 'forbidden', 'not_found', 'cost_over_limit', 'rate_limited',
-                     'too_many_in_flight') AS refused,
+                     'quota_exhausted', 'too_many_in_flight') AS refused,
          auth_method <> 'api-key' AND method = 'ADMIN' AS is_change,
          duration_us / 1000.0 AS duration_ms, request_bytes, response_bytes, trace_id, actor, subject,
          token_id, cost

@@ -6,9 +6,10 @@ use std::thread;
 use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
 use crate::bucket::Bucket;
+use crate::embedded::budgets::Budgets;
 use crate::embedded::key::UserEntitlements;
 use crate::embedded::key::by_owner;
-use crate::embedded::key::{ById, DirtyKeys, KeyRecord, OrgRecord, OwnedKeys, Permit, PlanTerms, StoredKey};
+use crate::embedded::key::{ById, DirtyKeys, KeyRecord, OrgRecord, OwnedKeys, Permit, StoredKey};
 use crate::{Defaults, GivenPlans, Key, KeyList, KeyPosition, LimitsInForce, Org, User};
 use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
@@ -28,6 +29,8 @@ pub(crate) struct Tree {
     org: FxHashMap<OrgId, OrgEntry>,
     pub(crate) users: UserMap,
     key: FxHashSet<ById>,
+    /// The meters of budgets, which keys of plans share.
+    budgets: Arc<Budgets>,
 }
 
 struct OrgEntry {
@@ -41,8 +44,9 @@ struct OrgEntry {
 
 impl Tree {
     /// An empty tree with room for this many keys.
-    pub(super) fn with_capacity(keys: usize, defaults: Defaults) -> Self {
+    pub(super) fn with_capacity(keys: usize, defaults: Defaults, budgets: Arc<Budgets>) -> Self {
         Self {
+            budgets,
             defaults,
             orgs: Vec::new(),
             org: FxHashMap::default(),
@@ -159,12 +163,12 @@ impl Tree {
             user: entry.user.plan.as_ref(),
             org: of_org.and_then(|entry| entry.org.plan.as_ref()),
         };
-        entry.keys.iter().for_each(|key| key.apply_limits(&self.defaults, given, now, dirty));
+        entry.keys.iter().for_each(|key| key.apply_limits(&self.defaults, given, &self.budgets, now, dirty));
     }
 
     /// Sets the own quota and the plan of a key, and puts the limits in force that follow.
     pub(super) fn set_limits(&self, record: &Arc<KeyRecord>, next: &Key, now: Micros, dirty: &DirtyKeys) {
-        record.set_limits(next, self.limits_of(next), now, dirty);
+        record.set_limits(next, self.limits_of(next), &self.budgets, now, dirty);
     }
 
     /// The limits in force of a key.
@@ -219,11 +223,11 @@ impl Tree {
     /// The record of a key, which is in no index yet; none when its user is not known.
     pub(crate) fn new_record(&self, stored: StoredKey) -> Option<Arc<KeyRecord>> {
         let entitlements = Arc::clone(&self.users.entry(stored.key.user)?.entitlements);
-        let limits = self.limits_of(&stored.key);
-        let (quota, of_plan) = (limits.quota, PlanTerms::of(limits));
+        let limits = self.limits_of(&stored.key).unnamed();
+        let quota = limits.quota;
         let full = || Bucket::full(quota, stored.key.created);
         let bucket = stored.bucket.map_or_else(full, |(bucket, per)| bucket.convert(per, quota));
-        Some(Arc::new(KeyRecord::new(stored, entitlements, (quota, bucket), of_plan)))
+        Some(Arc::new(KeyRecord::new(stored, entitlements, bucket, limits, &self.budgets)))
     }
 
     /// Adds a key; returns its record, none when its user is not known.

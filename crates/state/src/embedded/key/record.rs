@@ -18,16 +18,17 @@ use parking_lot::{Mutex, MutexGuard};
 use crate::bucket::Bucket;
 use crate::listing::KeyPosition;
 use crate::{Admitted, ChangeError, CredentialStatus, DecideRequest, Decision, Defaults, GivenPlans, Key, KeyActors};
-use crate::{KeyExport, LimitsInForce};
+use crate::{KeyExport, LimitsInForce, Reservation};
 use crate::{RevocationEntry, RevokedBy, Validity};
 use domain::clock::Micros;
 use domain::identity::{OrgId, Principal, UserId};
 use domain::key::policy::{Disabled, KeyPolicy};
 use domain::key::{KeyDigest, KeyId};
-use domain::quota::{Quota, RateLimitStatus};
+use domain::quota::RateLimitStatus;
 use domain::refusal::Refusal;
 
 use super::super::JournaledUse;
+use super::super::budgets::Budgets;
 use super::slots::Permit;
 use super::state::{KeyState, KeyTerms, PlanTerms, Secrets, StoredKey, Usage, UserEntitlements};
 
@@ -65,13 +66,14 @@ impl KeyRecord {
     pub(crate) fn new(
         stored: StoredKey,
         entitlements: Arc<UserEntitlements>,
-        metered: (Quota, Bucket),
-        of_plan: PlanTerms,
+        bucket: Bucket,
+        limits: LimitsInForce<'_>,
+        budgets: &Budgets,
     ) -> Self {
         let StoredKey { mut key, row, secrets, .. } = stored;
         let digest = secrets.current;
         let rotated = secrets.are_rotated().then(|| Box::new(secrets));
-        let state = KeyState::new(&mut key, rotated, entitlements, metered, of_plan);
+        let state = KeyState::new(&mut key, rotated, entitlements, (limits.quota, bucket), limits, budgets);
         Self {
             position: KeyPosition::from(&key),
             digest,
@@ -112,20 +114,20 @@ impl KeyRecord {
         match self.take(&mut state, request, count_missing) {
             Ok((permit, in_flight)) => {
                 self.mark_dirty(&mut state, dirty);
-                let rate_limit = self.status_of(&state, request.cost, in_flight);
+                let rate_limit = self.status_of(&state, request, in_flight);
                 Decision::Admitted(Admitted {
                     principal,
                     rate_limit,
                     number: state.uses,
                     provisional: false,
                     validity: Validity::new(*request.digest, state.valid_until(request.digest, &self.digest)),
-                    permit: crate::Permit::Embedded(permit),
+                    permit,
                 })
             }
             Err(refusal) => Decision::Denied {
                 refusal,
                 principal: Some(principal),
-                rate_limit: Some(self.status_of(&state, request.cost, state.entitlements.org.in_flight())),
+                rate_limit: Some(self.status_of(&state, request, state.entitlements.org.in_flight())),
             },
         }
     }
@@ -148,7 +150,7 @@ impl KeyRecord {
         state: &mut KeyState,
         request: DecideRequest<'_>,
         count_missing: impl FnOnce(),
-    ) -> Result<(Permit, u32), Refusal> {
+    ) -> Result<(crate::Permit, u32), Refusal> {
         if state.entitlements.org.is_suspended() {
             return Err(Refusal::OrgSuspended);
         }
@@ -174,11 +176,24 @@ impl KeyRecord {
         // The tokens are looked for before the slot is acquired, and taken after it: a request that is denied for its
         // rate never holds a slot, not even for a moment, and one that is denied for its slot keeps its tokens.
         let taken = state.bucket.try_take(quota, request.cost, request.now).map_err(|_| Refusal::RateLimited)?;
-        let slots = Permit::acquire(state.terms.as_deref().and_then(KeyTerms::slots), &state.entitlements.org)?;
+        let terms = state.terms.as_deref();
+        // So it is with the budget, whose meter stays locked meanwhile.
+        let budget = terms.and_then(|terms| terms.of_plan.budget.as_ref());
+        let reserving = budget.map(|(budget, meter)| meter.begin(*budget, request.cost, request.now));
+        let reserving = reserving.transpose().map_err(|_| Refusal::QuotaExhausted)?;
+        let (permit, in_flight) = Permit::acquire(terms.and_then(KeyTerms::slots), &state.entitlements.org)?;
+        let permit = crate::Permit::Embedded(permit);
+        let permit = match reserving {
+            Some(reserving) => {
+                let (total, meter) = reserving.reserve();
+                permit.with_reservation(Reservation::embedded(total, request.cost.into(), meter))
+            }
+            None => permit,
+        };
         state.bucket = taken;
         state.uses += 1;
         state.last_used = Some(request.now).into();
-        Ok(slots)
+        Ok((permit, in_flight))
     }
 
     /// Holds the slots of a request that the predecessor still serves, also beyond their limits.
@@ -206,11 +221,17 @@ impl KeyRecord {
     pub(crate) fn rate_limit_status(&self, now: Micros) -> RateLimitStatus {
         let mut state = self.state();
         state.bucket = state.bucket.refill(state.quota(), now);
-        self.status_of(&state, 1, state.entitlements.org.in_flight())
+        self.status_at(&state, (1, now), state.entitlements.org.in_flight())
     }
 
-    /// The rate-limit status after a request of this cost.
-    fn status_of(&self, state: &KeyState, cost: u32, in_flight: u32) -> RateLimitStatus {
+    /// The rate-limit status after a request.
+    fn status_of(&self, state: &KeyState, request: DecideRequest<'_>, in_flight: u32) -> RateLimitStatus {
+        self.status_at(state, (request.cost, request.now), in_flight)
+    }
+
+    fn status_at(&self, state: &KeyState, (cost, now): (u32, Micros), in_flight: u32) -> RateLimitStatus {
+        let terms = state.terms.as_deref();
+        let budget = terms.and_then(|terms| terms.of_plan.budget.as_ref());
         let quota = state.quota();
         RateLimitStatus {
             quota,
@@ -219,7 +240,8 @@ impl KeyRecord {
             token_in_us: state.bucket.tokens_in_us(quota, cost),
             concurrent: state.entitlements.org.limit(),
             in_flight,
-            key_slots: state.terms.as_deref().and_then(KeyTerms::slot_status),
+            key_slots: terms.and_then(KeyTerms::slot_status),
+            budget: budget.map(|(budget, meter)| Box::new(meter.status(*budget, now))),
         }
     }
 
@@ -236,13 +258,21 @@ impl KeyRecord {
 
     /// Sets or removes the own quota and the plan of the key, as `next` has them, and puts in force the limits that
     /// follow.
-    pub(crate) fn set_limits(self: &Arc<Self>, next: &Key, limits: LimitsInForce<'_>, now: Micros, dirty: &DirtyKeys) {
+    pub(crate) fn set_limits(
+        self: &Arc<Self>,
+        next: &Key,
+        limits: LimitsInForce<'_>,
+        budgets: &Budgets,
+        now: Micros,
+        dirty: &DirtyKeys,
+    ) {
         let mut state = self.state();
         state.change_terms(|terms| {
             terms.quota = next.quota;
             terms.plan.clone_from(&next.plan);
         });
-        state.apply_limits(limits, now);
+        let of_plan = self.plan_terms(&state, limits, budgets);
+        state.apply_limits(limits, of_plan, now);
         self.mark_dirty(&mut state, dirty);
     }
 
@@ -251,15 +281,21 @@ impl KeyRecord {
         self: &Arc<Self>,
         defaults: &Defaults,
         given: GivenPlans<'_>,
+        budgets: &Budgets,
         now: Micros,
         dirty: &DirtyKeys,
     ) {
         let mut state = self.state();
         let plan = state.plan().cloned();
         let limits = defaults.limits_of(state.own_quota(), GivenPlans { key: plan.as_ref(), ..given });
-        if state.apply_limits(limits, now) {
+        let of_plan = self.plan_terms(&state, limits, budgets);
+        if state.apply_limits(limits, of_plan, now) {
             self.mark_dirty(&mut state, dirty);
         }
+    }
+
+    fn plan_terms(&self, state: &KeyState, limits: LimitsInForce<'_>, budgets: &Budgets) -> PlanTerms {
+        PlanTerms::of(limits, self.id(), self.session_quota_key, &state.entitlements, budgets)
     }
 
     /// Sets or removes the policy.

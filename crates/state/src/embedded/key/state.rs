@@ -8,6 +8,7 @@ use std::time::Duration;
 use crate::bucket::Bucket;
 use crate::limit_plans::smaller;
 use crate::{DecideRequest, Key, KeyActors, KeyExport, LimitsInForce, User, Validity};
+use domain::budget::{Budget, BudgetSubject, Spender};
 use domain::clock::Micros;
 use domain::identity::{AuthMethod, Permission, Principal, PrincipalHeaders, UserId};
 use domain::key::policy::KeyPolicy;
@@ -17,6 +18,7 @@ use domain::quota::{Quota, SlotStatus};
 use domain::refusal::Refusal;
 
 use super::super::JournaledUse;
+use super::super::budgets::{BudgetMeter, Budgets};
 use super::slots::{KeySlots, OrgRecord};
 
 /// Mutable part of a key.
@@ -67,9 +69,11 @@ pub(super) struct KeyTerms {
 }
 
 /// Terms of the plan in force of a key, beside its quota.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PlanTerms {
     concurrent: Option<u32>,
+    /// The budget, and the meter of its subject.
+    pub(super) budget: Option<(Budget, Arc<BudgetMeter>)>,
     /// The configuration does not have the plan.
     pub(super) is_missing: bool,
 }
@@ -129,8 +133,10 @@ impl KeyState {
         secrets: Option<Box<Secrets>>,
         entitlements: Arc<UserEntitlements>,
         (quota, bucket): (Quota, Bucket),
-        of_plan: PlanTerms,
+        limits: LimitsInForce<'_>,
+        budgets: &Budgets,
     ) -> Self {
+        let of_plan = PlanTerms::of(limits, key.id, key.session_quota_key, &entitlements, budgets);
         let policy = key.policy.take().map(|policy| *policy).unwrap_or_default();
         let terms = KeyTerms { quota: key.quota, plan: key.plan.take(), policy, of_plan, slots: None };
         Self {
@@ -153,9 +159,12 @@ impl KeyState {
     }
 
     /// Puts other limits in force from now on; returns whether the quota is another one.
-    pub(super) fn apply_limits(&mut self, limits: LimitsInForce<'_>, now: Micros) -> bool {
-        let of_plan = PlanTerms::of(limits);
-        if self.terms.as_deref().map(|terms| terms.of_plan).unwrap_or_default() != of_plan {
+    pub(super) fn apply_limits(&mut self, limits: LimitsInForce<'_>, of_plan: PlanTerms, now: Micros) -> bool {
+        let is_same = match self.terms.as_deref() {
+            Some(terms) => terms.of_plan == of_plan,
+            None => of_plan == PlanTerms::default(),
+        };
+        if !is_same {
             self.change_terms(|terms| terms.of_plan = of_plan);
         }
         let is_other = self.quota() != limits.quota;
@@ -307,8 +316,23 @@ impl KeyTerms {
 }
 
 impl PlanTerms {
-    pub(crate) fn of(limits: LimitsInForce<'_>) -> Self {
-        Self { concurrent: limits.concurrent, is_missing: limits.is_missing }
+    /// The terms of a key of a user; with `is_of_sessions`, of all sessions of the user.
+    pub(super) fn of(
+        limits: LimitsInForce<'_>,
+        key: KeyId,
+        is_of_sessions: bool,
+        entitlements: &UserEntitlements,
+        budgets: &Budgets,
+    ) -> Self {
+        let budget = limits.budget.map(|budget| {
+            let subject = match budget.of {
+                Spender::Key if !is_of_sessions => BudgetSubject::Key(key),
+                Spender::Key | Spender::User => BudgetSubject::User(entitlements.user),
+                Spender::Org => BudgetSubject::Org(entitlements.org.id),
+            };
+            (budget, budgets.meter(subject))
+        });
+        Self { concurrent: limits.concurrent, budget, is_missing: limits.is_missing }
     }
 }
 

@@ -1,5 +1,6 @@
 //! The keys and arguments of a decide call.
 
+use super::budget::BUDGET_LENGTH;
 use super::call_outcome::DecideInput;
 use super::decide_codec::{
     COST_LENGTH, LONGEST_REQUEST, REQUEST_LENGTH, SIGN_LENGTH, SLOTS_LENGTH, encode_cost, encode_request, encode_sign,
@@ -19,6 +20,8 @@ pub struct CallArguments {
     reported_uses: String,
     uses: [u8; 16],
     uses_length: usize,
+    /// The budget, of a key that has one.
+    budget: Option<[u8; BUDGET_LENGTH]>,
     /// Number of keys.
     pub keys: usize,
     /// Number of arguments.
@@ -28,7 +31,7 @@ pub struct CallArguments {
 impl CallArguments {
     /// Encodes a call about a cached key.
     pub fn new(shared: &DeciderShared, key: &CachedKey, input: &DecideInput) -> Self {
-        let DecideInput { evaluation, now, reports, uses } = input;
+        let DecideInput { evaluation, now, reports, uses, budget } = input;
         let total = uses.map_or(0, |uses| uses.total);
         let mut request = [0; LONGEST_REQUEST];
         let (of_key, rest) = request.split_at_mut(REQUEST_LENGTH);
@@ -53,9 +56,12 @@ impl CallArguments {
         }
         let mut arguments = 2;
         let (mut of_uses, mut uses_length) = ([0; 16], 0);
+        let budget = budget.as_deref().zip(key.budget.as_deref());
+        // The record of what was reported is one for both.
+        let reports_something = uses.is_some() || budget.is_some_and(|(call, _)| call.tells());
+        keys += usize::from(reports_something);
+        arguments += usize::from(uses.is_some() || budget.is_some()) + usize::from(budget.is_some());
         if let Some(uses) = uses {
-            keys += 1;
-            arguments += 1;
             of_uses[..8].copy_from_slice(&uses.name);
             of_uses[8..].copy_from_slice(&packed_number(uses.excess));
             uses_length = if uses.excess > 0 { 16 } else { 8 };
@@ -63,7 +69,8 @@ impl CallArguments {
         Self {
             request,
             request_length,
-            reported_uses: uses.map(|_| shared.names.reported_uses(key.tag())).unwrap_or_default(),
+            reported_uses: if reports_something { shared.names.reported_uses(key.tag()) } else { String::new() },
+            budget: budget.map(|(call, budget)| call.encode(&budget.counter)),
             uses: of_uses,
             uses_length,
             keys,
@@ -76,13 +83,15 @@ impl CallArguments {
         &'a self,
         shared: &'a DeciderShared,
         key: &'a CachedKey,
-    ) -> ([&'a [u8]; 5], [&'a [u8]; 3]) {
+    ) -> ([&'a [u8]; 5], [&'a [u8]; 4]) {
         let reported = self.reported_uses.as_bytes();
         let [slots, last] = match &key.slots {
             Some(slots) => [&*slots.lease.record, reported],
             None => [reported, &[]],
         };
         let keys = [&*key.record, &*key.lease.record, &*key.user_record, slots, last];
-        (keys, [&*shared.slots.gateway_id, &self.request[..self.request_length], &self.uses[..self.uses_length]])
+        let budget = self.budget.as_ref().map_or(&[][..], |budget| &budget[..]);
+        let (request, uses) = (&self.request[..self.request_length], &self.uses[..self.uses_length]);
+        (keys, [&*shared.slots.gateway_id, request, uses, budget])
     }
 }

@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use redis::Value;
 
+use super::budget::BudgetCall;
 use super::decide_codec::{DecideError, DecideReply, Decided, Evaluation};
 use super::key_cache::CachedKey;
 use super::pending_reports::PendingReports;
@@ -25,6 +26,8 @@ pub enum CallOutcome {
     StaleDenial(Decided),
     /// This slot lease has to be resynced first.
     LeaseInDoubt(Arc<SlotLease>),
+    /// By the clock of Redis, which is this, the budget is in another period.
+    OtherPeriod(Micros),
     /// The cached records were stale; this is the new entry.
     Stale(Box<CachedKey>),
     /// There is no such key.
@@ -42,6 +45,8 @@ pub struct DecideInput {
     pub(super) reports: PendingReports,
     /// Uses that were admitted offline.
     pub(super) uses: Option<UnreportedUses>,
+    /// The budget, of a key whose plan has one.
+    pub(super) budget: Option<Box<BudgetCall>>,
 }
 
 impl DecideInput {
@@ -49,13 +54,20 @@ impl DecideInput {
     ///
     /// # Errors
     /// The slot lease that has to be resynced first.
-    pub fn begin(key: &CachedKey, evaluation: Evaluation, now: Micros, begun: Instant) -> Result<Self, Arc<SlotLease>> {
+    pub fn begin(
+        shared: &DeciderShared,
+        key: &CachedKey,
+        evaluation: Evaluation,
+        now: Micros,
+        begun: Instant,
+    ) -> Result<Self, Arc<SlotLease>> {
         let reports = match evaluation {
             // A refused request acquires nothing, and so needs no valid lease.
             Evaluation::Refused(_) | Evaluation::StatusOnly => PendingReports::default(),
             Evaluation::Allowed { .. } => PendingReports::begin(key, begun)?,
         };
-        Ok(Self { evaluation, now, reports, uses: key.usage.unreported() })
+        let budget = key.budget.as_deref().map(|budget| Box::new(BudgetCall::new(budget, shared.redis_time(now))));
+        Ok(Self { evaluation, now, reports, uses: key.usage.unreported(), budget })
     }
 }
 
@@ -72,8 +84,8 @@ pub fn complete(
     reply: Result<Value, CommandError>,
     now: Micros,
 ) -> CallResult {
-    let DecideInput { now: requested, reports, uses, .. } = input;
-    let reply = match reply.and_then(DecideReply::decode) {
+    let DecideInput { now: requested, reports, uses, budget, .. } = input;
+    let reply = match reply.and_then(|reply| DecideReply::decode(reply, budget.as_deref())) {
         Ok(reply) => reply,
         Err(error) => {
             // If it may have run, the reports are dropped below as lost, which puts the leases in doubt.
@@ -83,8 +95,11 @@ pub fn complete(
             return Err(error.into());
         }
     };
-    if let (DecideReply::Decided(_), Some(uses)) = (&reply, uses) {
-        key.usage.mark_reported(uses);
+    if matches!(reply, DecideReply::Decided(_)) {
+        uses.into_iter().for_each(|uses| key.usage.mark_reported(uses));
+        if let (Some(call), Some(budget)) = (&budget, key.budget.as_deref()) {
+            call.answered(&budget.counter);
+        }
     }
     apply_reply(shared, key, reply, reports, requested, now)
 }
@@ -103,6 +118,11 @@ fn apply_reply(
         DecideReply::Stale(records) => {
             reports.not_sent();
             Ok(CallOutcome::Stale(Box::new(shared.cached_key(&key.digest, &records, now))))
+        }
+        DecideReply::OtherPeriod(redis) => {
+            reports.not_sent();
+            shared.note_redis_time(redis, requested);
+            Ok(CallOutcome::OtherPeriod(redis))
         }
         DecideReply::Unknown => {
             reports.not_sent();

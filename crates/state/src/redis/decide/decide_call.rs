@@ -13,6 +13,7 @@ use super::call_outcome::{CallOutcome, CallResult, DecideInput, complete, took_t
 use super::decide_codec::Evaluation;
 use super::key_cache::CachedKey;
 use super::late_answer::LateAnswer;
+use super::reservation::RedisReservation;
 use super::shared::DeciderShared;
 use domain::clock::{self, Micros};
 use redis_client::{CommandError, RedisClient, SentCommand};
@@ -134,11 +135,22 @@ impl Drop for DecideCall<'_> {
         let shared = Arc::clone(self.shared);
         late_answer.iter().for_each(|late_answer| late_answer.mark_pending());
         runtime.spawn(async move {
-            let ran = took_token(&finishing.await);
+            let result = finishing.await;
+            let ran = took_token(&result);
+            give_back(&shared, &key, cost, result);
             if late_answer.is_some_and(|late_answer| late_answer.complete(ran)) {
                 shared.record_unreported(&key, cost);
             }
         });
+    }
+}
+
+/// Gives back what a call has reserved of a budget whose caller has gone: its request was not forwarded.
+fn give_back(shared: &DeciderShared, key: &Arc<CachedKey>, cost: u32, result: CallResult) {
+    if let Ok(CallOutcome::Admitted(decided, _)) = result
+        && let Some(status) = decided.budget
+    {
+        RedisReservation::new(key, &shared.unreported_keys).settle(status.start, cost.into(), 0);
     }
 }
 
@@ -150,7 +162,7 @@ fn send(
     evaluation: Evaluation,
     now: Micros,
 ) -> Stage {
-    let input = match DecideInput::begin(key, evaluation, now, Instant::now()) {
+    let input = match DecideInput::begin(shared, key, evaluation, now, Instant::now()) {
         Ok(input) => input,
         Err(lease) => return Stage::NotSent(Ok(CallOutcome::LeaseInDoubt(lease))),
     };

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use redis::Value;
 
+use super::budget::BudgetCall;
 use super::key_cache::CachedKey;
 use crate::Unavailable;
 use crate::bucket::{Bucket, capacity};
@@ -11,6 +12,7 @@ use crate::redis::packed::{packed_number, unpack, unpack_signed, unsigned};
 use crate::redis::record_codec::{Fields, StoredRecords};
 use crate::redis::settings::Settings;
 use crate::redis::slots::{PendingReport, SignOfLife, SlotLease};
+use domain::budget::BudgetStatus;
 use domain::clock::Micros;
 use domain::quota::{Quota, RateLimitStatus, SlotStatus};
 use domain::refusal::Refusal;
@@ -18,6 +20,8 @@ use redis_client::CommandError;
 
 /// Code of an admission.
 const ADMITTED: u64 = 0;
+/// Code of a reply: the budget is in another period.
+const OTHER_PERIOD: u64 = 19;
 /// Code of a reply: Redis has no lease entry of this generation.
 const UNREGISTERED: u64 = 9;
 /// Code of a request for the rate-limit status only. It counts as a refusal, so the script takes nothing.
@@ -35,6 +39,8 @@ pub(super) const LONGEST_REQUEST: usize = REQUEST_LENGTH + SLOTS_LENGTH + SIGN_L
 
 /// Length of a packed decision, without the slots of the key.
 const DECISION_LENGTH: usize = 8 * 5;
+/// Length of what is spent of a budget, at the end.
+const SPENT_LENGTH: usize = 8 * 2;
 
 /// A decide call without a result.
 #[derive(Debug, thiserror::Error)]
@@ -106,6 +112,8 @@ pub(super) enum DecideReply {
     Stale(Box<StoredRecords>),
     /// There is no such key.
     Unknown,
+    /// By the clock of Redis, which is this, the budget is in another period.
+    OtherPeriod(Micros),
     /// Redis has no lease entry of this gateway in this generation: of the key's slots, or of the organization's.
     Unregistered { of_key: bool },
 }
@@ -124,6 +132,8 @@ pub struct Decided {
     pub(super) uses: u64,
     /// Slots of a key with a limit of its own.
     pub(super) of_key: Option<KeySlotCounts>,
+    /// The budget, of a key that has one.
+    pub(super) budget: Option<BudgetStatus>,
 }
 
 /// Slots of a key, as Redis counts them.
@@ -204,18 +214,21 @@ fn write_fields(packed: &mut [u8], values: impl Iterator<Item = [u8; 8]>) {
 /// # Errors
 /// The reply is none to a read.
 pub fn decode_read(reply: Value) -> Result<Option<StoredRecords>, CommandError> {
-    match DecideReply::decode(reply)? {
+    match DecideReply::decode(reply, None)? {
         DecideReply::Stale(records) => Ok(Some(*records)),
         DecideReply::Unknown => Ok(None),
-        DecideReply::Decided(_) | DecideReply::Unregistered { .. } => Err(CommandError::UnexpectedReply),
+        DecideReply::Decided(_) | DecideReply::Unregistered { .. } | DecideReply::OtherPeriod(_) => {
+            Err(CommandError::UnexpectedReply)
+        }
     }
 }
 
 impl DecideReply {
-    /// Decodes a reply: packed numbers for a decision, the three records for stale versions.
-    pub(super) fn decode(reply: Value) -> Result<Self, CommandError> {
+    /// Decodes a reply: packed numbers for a decision, the three records for stale versions. `budget` is that of the
+    /// call, if it had one.
+    pub(super) fn decode(reply: Value, budget: Option<&BudgetCall>) -> Result<Self, CommandError> {
         match reply {
-            Value::BulkString(packed) => Self::decode_packed(&packed),
+            Value::BulkString(packed) => Self::decode_packed(&packed, budget),
             Value::Array(records) => {
                 let [key, org, user]: [Value; 3] = records.try_into().map_err(|_| CommandError::UnexpectedReply)?;
                 let key = Fields::decode(key)?.ok_or(CommandError::UnexpectedReply)?.key()?;
@@ -227,13 +240,14 @@ impl DecideReply {
         }
     }
 
-    fn decode_packed(packed: &[u8]) -> Result<Self, CommandError> {
-        let (packed, of_key) = packed.split_at(packed.len().min(DECISION_LENGTH));
-        let [code, level, rest @ ..] = unpack_signed::<5>(packed).ok_or(CommandError::UnexpectedReply)?;
-        let [taken, uses, held] = rest.map(unsigned);
+    fn decode_packed(packed: &[u8], budget: Option<&BudgetCall>) -> Result<Self, CommandError> {
+        let (packed, rest) = packed.split_at(packed.len().min(DECISION_LENGTH));
+        let [code, level, numbers @ ..] = unpack_signed::<5>(packed).ok_or(CommandError::UnexpectedReply)?;
+        let [taken, uses, held] = numbers.map(unsigned);
         let code = unsigned(code);
         let refusal = match code {
             ADMITTED => None,
+            OTHER_PERIOD => return Ok(Self::OtherPeriod(Micros(unsigned(level)))),
             UNREGISTERED => return Ok(Self::Unregistered { of_key: level != 0 }),
             // Any refusal will do: only the numbers of the reply are used.
             STATUS_ONLY => Some(Refusal::Unknown),
@@ -243,8 +257,11 @@ impl DecideReply {
             },
         };
         let [taken, held] = [taken, held].map(slot_count);
+        let (of_key, spent) = rest.split_at(rest.len().saturating_sub(budget.map_or(0, |_| SPENT_LENGTH)));
         let of_key = if of_key.is_empty() { None } else { Some(KeySlotCounts::decode(of_key)?) };
-        Ok(Self::Decided(Decided { refusal, level, taken, held, uses, of_key }))
+        let status = |call: &BudgetCall| unpack(spent).map(|spent| call.status(spent));
+        let budget = budget.map(|call| status(call).ok_or(CommandError::UnexpectedReply)).transpose()?;
+        Ok(Self::Decided(Decided { refusal, level, taken, held, uses, of_key, budget }))
     }
 }
 
@@ -287,7 +304,8 @@ impl Decided {
         let in_flight = self.held_elsewhere().saturating_add(key.lease.held());
         let key_slots = key.slot_status(self.key_slots_elsewhere());
         let bucket = Bucket { level: self.level, at: Micros(0) };
-        rate_limit_status((bucket, key.quota), cost, key.concurrent, in_flight, key_slots)
+        let status = rate_limit_status((bucket, key.quota), cost, key.concurrent, in_flight, key_slots);
+        RateLimitStatus { budget: self.budget.map(Box::new), ..status }
     }
 }
 
@@ -307,5 +325,6 @@ pub(super) fn rate_limit_status(
         concurrent,
         in_flight,
         key_slots,
+        budget: None,
     }
 }

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use quick_cache::sync::Cache;
 
+use super::budget::KeyBudget;
 use super::usage::CachedUsage;
 use super::verdict::Verdict;
 use crate::limit_plans::smaller;
@@ -71,6 +72,8 @@ pub struct CachedKey {
     pub lease: Arc<SlotLease>,
     /// None for a key without a limit of its own, as nearly all are.
     pub(super) slots: Option<Box<KeySlots>>,
+    /// None for a key whose plan has no budget.
+    pub(super) budget: Option<Box<KeyBudget>>,
     /// Shared by all secrets of the key, and kept when the rest of the entry is replaced.
     pub usage: Arc<CachedUsage>,
     /// Steady time at which Redis last confirmed this entry: its secret, as of these versions.
@@ -141,7 +144,7 @@ impl PresentedSecret {
 impl CachedKey {
     /// An entry for a presented digest, from records that were read at `now`, in steady time.
     pub(super) fn new(
-        (defaults, limits): (&ActiveDefaults, LimitsInForce<'_>),
+        (defaults, limits, budget): (&ActiveDefaults, LimitsInForce<'_>, Option<Box<KeyBudget>>),
         names: &RecordNames,
         digest: &KeyDigest,
         StoredRecords { key, org, user }: &StoredRecords,
@@ -174,6 +177,7 @@ impl CachedKey {
             quota: limits.quota,
             concurrent: org.org.concurrent.unwrap_or(defaults.limits.concurrent),
             lease: leases.lease_of(org.org.tag),
+            budget,
             slots: KeySlots::of_key(&key.key, limits.concurrent, leases),
             usage,
             confirmed: AtomicU64::new(now.0),

@@ -51,6 +51,7 @@ pub(super) fn add_refusal(
         held_elsewhere: decided.held_elsewhere(),
         held: key.lease.held(),
         key_slots_elsewhere: decided.key_slots_elsewhere(),
+        budget: decided.budget,
         key_slots_held: key.slots.as_deref().map_or(0, |slots| slots.lease.held()),
         epoch,
     });
@@ -94,6 +95,13 @@ fn find_exceeded_limit(basis: &Basis, key: &CachedKey, request: &DecideRequest<'
     if basis.bucket.try_take(key.quota, request.cost, now).is_err() {
         return Some(Refusal::RateLimited);
     }
+    if basis.refusal == Refusal::QuotaExhausted
+        && let Some(status) = basis.budget
+        && u64::from(request.cost) > status.remaining()
+        && now < status.end
+    {
+        return Some(Refusal::QuotaExhausted);
+    }
     let is_full = match basis.refusal {
         Refusal::TooManyInFlight => key.lease.held() >= basis.held,
         Refusal::KeyTooManyInFlight => {
@@ -108,5 +116,6 @@ fn status_at(basis: &Basis, key: &CachedKey, request: &DecideRequest<'_>) -> Rat
     let in_flight = basis.held_elsewhere.saturating_add(key.lease.held());
     let key_slots = key.slot_status(basis.key_slots_elsewhere);
     let bucket = basis.bucket.refill(key.quota, request.now);
-    rate_limit_status((bucket, key.quota), request.cost, key.concurrent, in_flight, key_slots)
+    let status = rate_limit_status((bucket, key.quota), request.cost, key.concurrent, in_flight, key_slots);
+    RateLimitStatus { budget: basis.budget.map(Box::new), ..status }
 }

@@ -7,6 +7,7 @@
 //!   The slots of a gateway that is cut off alone are given to others when its lease ends.
 //!   A key with a limit of its own has the same shares of its slots, by Redis's last answer about the key.
 //! - The cached records decide: a revocation made meanwhile is not seen. `max_staleness` bounds for how long.
+//! - A key with a budget is not decided: nobody knows what the others spend meanwhile.
 //! - A gateway that never reached Redis knows no keys, and one that joined a moment ago admits none until all others
 //!   have seen it (`slots::membership`).
 //! - The uses are reported to Redis once it is available again, each once, except those that Redis admitted itself with
@@ -37,7 +38,8 @@ impl DeciderShared {
         let OnUnavailable::KnownKeys { max_staleness } = self.settings.on_unavailable else {
             return None;
         };
-        let key = self.cache.lookup_offline(request.digest)?;
+        // Nobody knows how much others spend meanwhile: a budget has no share.
+        let key = self.cache.lookup_offline(request.digest).filter(|key| key.budget.is_none())?;
         if key.confirmed().after(max_staleness) < now {
             return None;
         }

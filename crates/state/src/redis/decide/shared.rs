@@ -1,11 +1,12 @@
 //! State that the deciders of all threads share.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use arc_swap::ArcSwap;
-use parking_lot::{Mutex, MutexGuard};
+use parking_lot::Mutex;
 
+use super::budget::{self, BudgetCounter, KeyBudget};
 use super::health::DecisionHealth;
 use super::key_cache::{CachedKey, KeyCache};
 use super::usage::CachedUsage;
@@ -17,8 +18,19 @@ use crate::redis::scripts::Scripts;
 use crate::redis::settings::Settings;
 use crate::redis::slots::SlotLeases;
 use crate::redis::weak_index::WeakIndex;
+use domain::budget::BudgetSubject;
 use domain::clock::Micros;
-use domain::key::KeyDigest;
+use domain::key::{KeyDigest, KeyId};
+
+/// Keys with something that Redis is to be told: uses that were admitted offline, and units that came back of a budget.
+#[derive(Default)]
+pub(crate) struct UnreportedKeys(Mutex<Vec<Arc<CachedKey>>>);
+
+impl UnreportedKeys {
+    pub(super) fn add(&self, key: &Arc<CachedKey>) {
+        self.0.lock().push(Arc::clone(key));
+    }
+}
 
 /// State that the deciders of all threads share. It sends nothing.
 pub struct DeciderShared {
@@ -30,14 +42,18 @@ pub struct DeciderShared {
     /// Written by decisions that read records; each thread looks keys up in it.
     pub(super) cache: KeyCache,
     /// Uses of keys, which outlive their entries in the cache while requests or reports hold them.
-    usages: WeakIndex<CachedUsage>,
+    usages: WeakIndex<KeyId, CachedUsage>,
+    /// Counters of budgets, by their subjects.
+    budgets: WeakIndex<BudgetSubject, BudgetCounter>,
+    /// Microseconds by which the clock of Redis is ahead of this gateway's, as a decision about a budget showed it.
+    clock_ahead: AtomicI64,
     /// Number of changes that this process has made to the directory.
     changes: AtomicU64,
     /// Decisions about keys of plans that the configuration does not have.
     missing_plan_decisions: AtomicU64,
     /// Keys with uses that were admitted offline and have not been reported. Added by decisions without Redis, taken by
     /// the task that reports.
-    unreported_keys: Mutex<Vec<Arc<CachedKey>>>,
+    pub(super) unreported_keys: Arc<UnreportedKeys>,
     /// Written by decisions and by the probe; read by readiness and metrics.
     pub(super) health: DecisionHealth,
 }
@@ -60,9 +76,11 @@ impl DeciderShared {
             slots,
             cache: KeyCache::new(defaults, revocations),
             usages: WeakIndex::default(),
+            budgets: WeakIndex::default(),
+            clock_ahead: AtomicI64::new(0),
             changes: AtomicU64::new(0),
             missing_plan_decisions: AtomicU64::new(0),
-            unreported_keys: Mutex::default(),
+            unreported_keys: Arc::default(),
             health: DecisionHealth::default(),
         }
     }
@@ -106,7 +124,12 @@ impl DeciderShared {
         let user = user.as_ref().map(|user| &user.user);
         let limits = defaults.limits.limits_of_key(&key.key, user, Some(&org.org));
         let usage = self.usages.value_of(key.key.id, || CachedUsage::new(key, limits.quota, now));
-        CachedKey::new((&**defaults, limits), &self.names, digest, records, &self.slots, usage, now)
+        let budget = limits.budget.map(|budget| {
+            let subject = budget::subject_of(budget, &key.key);
+            let counter = self.budgets.value_of(subject, || BudgetCounter::new(subject));
+            Box::new(KeyBudget { budget, counter })
+        });
+        CachedKey::new((&**defaults, limits, budget), &self.names, digest, records, &self.slots, usage, now)
     }
 
     /// Records a use of this cost that was admitted offline, to be reported.
@@ -117,29 +140,32 @@ impl DeciderShared {
         };
         // The first unreported use enters the key into the list; later ones find it there.
         if key.usage.add_unreported(name, cost) == 1 {
-            self.add_unreported_key(key);
+            self.unreported_keys.add(key);
         }
     }
 
     /// Enters a key whose uses were reported into the list again, if uses are left: the report may have failed, or more
     /// uses may have been added meanwhile. A key that is gone has no record to count uses in.
     pub fn end_report(&self, key: &Arc<CachedKey>, is_gone: bool) {
-        if !is_gone && key.usage.unreported().is_some() {
-            self.add_unreported_key(key);
+        let untold = key.budget.as_deref().and_then(|budget| budget.counter.untold());
+        if !is_gone && (key.usage.unreported().is_some() || untold.is_some()) {
+            self.unreported_keys.add(key);
         }
-    }
-
-    /// Enters a key into the list of those with unreported uses.
-    fn add_unreported_key(&self, key: &Arc<CachedKey>) {
-        self.unreported_keys().push(Arc::clone(key));
     }
 
     /// Takes all keys with unreported uses out of the list.
     pub fn take_unreported_keys(&self) -> Vec<Arc<CachedKey>> {
-        std::mem::take(&mut *self.unreported_keys())
+        std::mem::take(&mut *self.unreported_keys.0.lock())
     }
 
-    fn unreported_keys(&self) -> MutexGuard<'_, Vec<Arc<CachedKey>>> {
-        self.unreported_keys.lock()
+    /// A time of this gateway by the clock of Redis, as far as it is known.
+    pub(super) fn redis_time(&self, now: Micros) -> Micros {
+        Micros(now.0.saturating_add_signed(self.clock_ahead.load(Ordering::Relaxed)))
+    }
+
+    /// Notes the time of Redis at a time of this gateway.
+    pub(super) fn note_redis_time(&self, redis: Micros, now: Micros) {
+        let ahead = redis.0.cast_signed().saturating_sub(now.0.cast_signed());
+        self.clock_ahead.store(ahead, Ordering::Relaxed);
     }
 }

@@ -11,6 +11,7 @@
 //! | a call: no slot is free, while releases of this gateway are in flight | wait for these, then call again |
 //! | a call: other versions of the records | call again with these |
 //! | a call: a slot lease is in doubt, of the organization or the key | resync the lease, then call again |
+//! | a call: the budget is in another period by the clock of Redis | call again, with that period |
 //! | a call: there is no such key | a read: the digest may have another key by now |
 //!
 //! After [`MAX_ATTEMPTS`] calls the records are contended.
@@ -23,10 +24,11 @@ use super::decide_codec::DecideError;
 use super::decide_codec::{Decided, Evaluation};
 use super::key_cache::CachedKey;
 use super::local_refusal;
+use super::reservation::RedisReservation;
 use super::shared::DeciderShared;
 use crate::redis::record_codec::StoredRecords;
 use crate::redis::slots::{Permits, SlotLease};
-use crate::{Admitted, DecideRequest, Decision, Permit};
+use crate::{Admitted, DecideRequest, Decision, Permit, Reservation};
 use domain::clock::Micros;
 use domain::refusal::Refusal;
 use redis_client::CommandError;
@@ -121,7 +123,7 @@ impl DecisionSteps {
         match outcome {
             CallOutcome::Admitted(decided, permits) => {
                 shared.count_missing_plan(&key);
-                Next::Break(Ok(admitted(&key, request, &decided, permits)))
+                Next::Break(Ok(admitted(shared, &key, request, &decided, permits)))
             }
             CallOutcome::Refused(decided, refusal) => {
                 shared.count_missing_plan(&key);
@@ -138,6 +140,7 @@ impl DecisionSteps {
                 self.begin_attempt(shared, request, Some(key))
             }
             CallOutcome::LeaseInDoubt(lease) => Next::Continue(Step::Resync(key, lease)),
+            CallOutcome::OtherPeriod(_) => self.begin_attempt(shared, request, Some(key)),
             CallOutcome::Unknown => {
                 shared.cache.remove(request.digest);
                 self.begin_attempt(shared, request, None)
@@ -193,9 +196,10 @@ pub fn after_status_call(
         CallOutcome::Refused(decided, _) => Ok(ControlFlow::Break(Some(decided))),
         CallOutcome::Stale(fresh) => Ok(ControlFlow::Continue(Arc::from(fresh))),
         CallOutcome::Unknown => Ok(ControlFlow::Break(None)),
-        CallOutcome::Admitted(..) | CallOutcome::StaleDenial(_) | CallOutcome::LeaseInDoubt(_) => {
-            Err(CommandError::UnexpectedReply.into())
-        }
+        CallOutcome::Admitted(..)
+        | CallOutcome::StaleDenial(_)
+        | CallOutcome::LeaseInDoubt(_)
+        | CallOutcome::OtherPeriod(_) => Err(CommandError::UnexpectedReply.into()),
     }
 }
 
@@ -203,13 +207,27 @@ fn unknown() -> Decision {
     Decision::Denied { refusal: Refusal::Unknown, principal: None, rate_limit: None }
 }
 
-fn admitted(key: &CachedKey, request: &DecideRequest<'_>, decided: &Decided, permits: Permits) -> Decision {
+fn admitted(
+    shared: &DeciderShared,
+    key: &Arc<CachedKey>,
+    request: &DecideRequest<'_>,
+    decided: &Decided,
+    permits: Permits,
+) -> Decision {
     key.verdict.clear();
+    let permit = match key.budget.as_deref().zip(decided.budget) {
+        Some((budget, status)) => {
+            let counter = RedisReservation::new(key, &shared.unreported_keys);
+            let total = budget.counter.total(status);
+            Permit::Redis(permits).with_reservation(Reservation::redis(total, request.cost.into(), counter))
+        }
+        None => Permit::Redis(permits),
+    };
     Decision::Admitted(Admitted {
         principal: Arc::clone(&key.principal),
         rate_limit: decided.rate_limit_status(key, request.cost),
         number: decided.uses,
-        permit: Permit::Redis(permits),
+        permit,
         provisional: false,
         validity: key.validity(),
     })

@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use parking_lot::{Mutex, MutexGuard};
 
 use crate::bucket::Bucket;
+use domain::budget::BudgetStatus;
 use domain::clock::Micros;
 use domain::refusal::Refusal;
 
@@ -34,6 +35,8 @@ pub(super) struct Basis {
     /// Slots of the key that other gateways held, and that this gateway held, if the key has a limit of its own.
     pub(super) key_slots_elsewhere: u32,
     pub(super) key_slots_held: u32,
+    /// The budget, of a key that has one.
+    pub(super) budget: Option<BudgetStatus>,
     /// Verdicts of another epoch do not hold.
     pub(super) epoch: u64,
 }

@@ -7,14 +7,18 @@
 -- KEYS[3]  the record of the key's user, a hash; `version` changes with its permissions and its removal. A read of the
 --          records leaves it out, because it does not know the user yet
 -- KEYS[4]  only of a key with a limit of requests in flight of its own: its slots and their leases (slot_leases.lua)
--- and, behind these, only with unreported uses: the reported ones, a hash that expires a day after the last report
+-- and, behind these, only with something to report: what was reported, a hash that expires a day after the last report
 -- ARGV[1]  the gateway's field in KEYS[2], and in the record of the key's slots
 -- ARGV[2]  the request: three versions and thirteen integers, packed as the `unpack` below names them; of a key with a
 --          limit of its own, four more about its slots, as `key_slots` names them; of a gateway that has taken no slot
 --          for a while, two about the server's signs of life (slot_leases.lua); and, of a request that takes more
 --          than one token, how many
 -- ARGV[3]  only with unreported uses: the name under which they are reported, and, if they took more than a token each,
---          by how many tokens more, packed
+--          by how many tokens more, packed; empty without unreported uses
+-- ARGV[4]  only of a key with a budget: which record has its counter (the number of its key), its units, start and end
+--          of the period, units that came back, units by which responses exceeded what they had reserved, start of the
+--          period of both, and the name under which they are reported. The counter is the field `spent` of the record:
+--          start of the period, and units
 --
 -- The gateway has read the three records before and sends their versions. What never changes within a version (digests,
 -- revocation, user, permissions, suspension, limits) it has evaluated itself, and the result is part of the request. So
@@ -24,8 +28,9 @@
 -- taken, and none needs a valid lease.
 --
 -- Result: packed (code, bucket level, slots taken, uses, slots this gateway holds), and, of a key with a limit of its
--- own, (slots of the key that are taken, those of them that this gateway holds); or, for `stale` and for a read, the
--- three records without the leases. With `unregistered`, 1 in place of the level means the lease of the key.
+-- own, (slots of the key that are taken, those of them that this gateway holds), and, of a key with a budget, (units
+-- that are spent, start of the period); or, for `stale` and for a read, the three records without the leases. With
+-- `unregistered`, 1 in place of the level means the lease of the key; with `other period` it is the time.
 --
 -- The slots of the key are looked at before those of the organization, and both are taken, or none.
 --
@@ -35,13 +40,13 @@
 --   - the bucket's time when the clock was set back: otherwise an empty bucket would not refill until the old time.
 -- Unreported uses are a total that only grows. So the report can be repeated, also late, and each use counts once.
 
-assert(#KEYS >= 2 and #KEYS <= 5 and (#ARGV == 2 or #ARGV == 3 and #KEYS >= 4),
-  'decide takes 2 or 3 keys and 2 arguments, a key more for slots of the key, and one of each for uses to report')
+assert(#KEYS >= 2 and #KEYS <= 5 and #ARGV >= 2 and #ARGV <= 4,
+  'decide takes 2 or 3 keys and 2 arguments, a key more for slots of the key and for what is reported, and 2 arguments')
 
 -- Stands for the version of a user's record that does not exist.
 local NO_RECORD = ('\0'):rep(8)
 local ADMITTED, UNKNOWN, REVOKED, EXPIRED, USER_REMOVED, RATE_LIMITED, TOO_MANY, UNREGISTERED = 0, 1, 2, 3, 4, 7, 8, 9
-local KEY_TOO_MANY = 16
+local KEY_TOO_MANY, QUOTA_EXHAUSTED, OTHER_PERIOD = 16, 18, 19
 
 local pack, unpack, call = struct.pack, struct.unpack, redis.call
 local key_version, org_version, user_version, code, valid_until, requests, per, capacity, limit, unreported, released,
@@ -106,6 +111,27 @@ if length >= 160 then
   end
 end
 
+local budget, counter, start, spent, is_spent_changed = ARGV[4], nil, 0, 0, false
+local place, units, begin, finish, returned, exceeded, since, report
+if budget then
+  place, units, begin, finish, returned, exceeded, since, report = unpack('<dddddddc8', budget)
+  if code == ADMITTED and (now < begin or now >= finish) then return pack('<ddddd', OTHER_PERIOD, now, 0, 0, 0) end
+  counter = place == 3 and user or KEYS[place]
+  start = begin
+  local kept = call('HGET', counter, 'spent')
+  if kept then
+    local its_start, its = unpack('<dd', kept)
+    -- A later period wins: a clock that was set back finds what was spent in it.
+    if its_start >= begin then start, spent = its_start, its end
+  end
+  if returned + exceeded > 0 then
+    returned, exceeded = newly_reported(report .. 'r', returned), newly_reported(report .. 'x', exceeded)
+    if since == start and returned + exceeded > 0 then
+      spent, is_spent_changed = math.max(0, spent + exceeded - returned), true
+    end
+  end
+end
+
 if now >= valid_until and code ~= REVOKED then code = EXPIRED end
 local before = at
 if metered == quota then
@@ -128,6 +154,7 @@ if released > 0 then
 end
 
 if code == ADMITTED and level < cost * per then code = RATE_LIMITED end
+if budget and code == ADMITTED and spent + cost > units then code = QUOTA_EXHAUSTED end
 if of_key then
   count_key_slots(of_key, code == ADMITTED, there, now, lease)
   if code == ADMITTED and of_key.taken >= of_key.limit then code = KEY_TOO_MANY end
@@ -146,12 +173,14 @@ if code == ADMITTED and taken >= limit then code = TOO_MANY end
 if code == ADMITTED then
   level, uses, used = level - cost * per, uses + 1, now
   taken, held = taken + 1, held + 1
+  if budget then spent, is_spent_changed = spent + cost, true end
   if not org[2] then first_end = math.min(first_end, now + lease) end
 end
 if code == ADMITTED or unreported > 0 or set_back then
   call('HSET', KEYS[1], 'live', pack('<c8ddddd', version, level, at, per, uses, used))
   if metered ~= quota then call('HSET', KEYS[1], 'metered', quota) end
 end
+if is_spent_changed then call('HSET', counter, 'spent', pack('<dd', start, spent)) end
 -- A report of releases renews the lease like an admission; a plain refusal does not write the organization's record.
 if code == ADMITTED or released > 0 then
   local entry = pack('<dddd', held, now, lease, generation)
@@ -159,8 +188,9 @@ if code == ADMITTED or released > 0 then
 elseif counted or (code == TOO_MANY and now - alive > lease / 4) then
   call('HSET', KEYS[2], 'live', pack('<c8ddd', its_version, taken, first_end, now))
 end
+local reply = pack('<ddddd', code, level, taken, uses, held)
 if of_key then
   write_key_slots(of_key, code == ADMITTED, code == KEY_TOO_MANY, now, lease)
-  return pack('<ddddddd', code, level, taken, uses, held, of_key.taken, of_key.held)
+  reply = reply .. pack('<dd', of_key.taken, of_key.held)
 end
-return pack('<ddddd', code, level, taken, uses, held)
+return budget and reply .. pack('<dd', spent, start) or reply

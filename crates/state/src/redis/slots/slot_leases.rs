@@ -39,7 +39,7 @@ pub struct SlotLeases {
     pub gateway_id: Box<[u8]>,
     leases: DashMap<OrgTag, Arc<SlotLease>, FxBuildHasher>,
     /// Leases on the slots of keys. One that no cached key, permit or visit has any more holds nothing.
-    key_leases: WeakIndex<SlotLease>,
+    key_leases: WeakIndex<KeyId, SlotLease>,
     /// Leases of keys so far, by which their generations differ.
     key_leases_made: AtomicU64,
     /// Leases that the heartbeat visits.

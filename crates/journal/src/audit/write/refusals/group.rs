@@ -106,6 +106,7 @@ pub(super) mod tests {
             path: "/",
             provisional: false,
             cost: 1,
+            budget: None,
             trace_id: None,
         };
         let outcome = Outcome::Refused(Refusal::RateLimited);

@@ -1,0 +1,260 @@
+//! Budgets: how many units a key, a user or an organization may spend in a day or a month of UTC.
+//!
+//! A budget is a count and no bucket: nothing flows in, and all of it is there again when the next period begins.
+
+use std::fmt;
+use std::str::FromStr;
+
+use jiff::civil::{Date, DateTime, Time};
+use jiff::tz::TimeZone;
+use jiff::{Timestamp, ToSpan as _};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+use crate::clock::Micros;
+use crate::identity::{OrgId, UserId};
+use crate::key::KeyId;
+
+/// The most units of a budget: sums of them stay exact in an `f64`, in which Redis's Lua computes.
+pub const MAX_UNITS: u64 = 1_000_000_000_000_000;
+
+/// Budget of a key, a user or an organization.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Budget {
+    /// Units that may be spent in each period. 1 to [`MAX_UNITS`].
+    pub units: u64,
+    /// The period.
+    pub per: Period,
+    /// Whose requests spend them together.
+    pub of: Spender,
+}
+
+/// Period of a budget, in UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Period {
+    /// From midnight to midnight.
+    Day,
+    /// From the first of a month to that of the next.
+    Month,
+}
+
+/// Whose requests spend a budget together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Spender {
+    /// Those of the key; of a web session, those of all sessions of its user.
+    Key,
+    /// Those of all keys and sessions of the user.
+    User,
+    /// Those of all keys and sessions of the organization.
+    Org,
+}
+
+/// One period: from `start` to `end`, which is the start of the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PeriodSpan {
+    /// First microsecond.
+    pub start: Micros,
+    /// First microsecond of the next one.
+    pub end: Micros,
+}
+
+/// The subject of a budget: the one whose counter it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub enum BudgetSubject {
+    /// A key.
+    Key(KeyId),
+    /// A user.
+    User(UserId),
+    /// An organization.
+    Org(OrgId),
+}
+
+/// A total of a subject in one period: it only grows, so that the larger of two is the later one. In JSON it is its
+/// text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BudgetTotal {
+    /// The subject.
+    pub subject: BudgetSubject,
+    /// Start of the period.
+    pub start: Micros,
+    /// Units.
+    pub units: u64,
+}
+
+/// Status of a budget in its period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BudgetStatus {
+    /// Units of the period.
+    pub units: u64,
+    /// Units that are spent or reserved.
+    pub used: u64,
+    /// Start of the period.
+    #[serde(with = "crate::clock::rfc3339")]
+    pub start: Micros,
+    /// First microsecond of the next period.
+    #[serde(with = "crate::clock::rfc3339")]
+    pub end: Micros,
+}
+
+impl BudgetStatus {
+    /// Units that are left.
+    pub fn remaining(&self) -> u64 {
+        self.units.saturating_sub(self.used)
+    }
+}
+
+impl Period {
+    /// The period that a time is in. Times beyond the year 9999 are in its last one.
+    pub fn around(self, time: Micros) -> PeriodSpan {
+        let micros = i64::try_from(time.0).unwrap_or(i64::MAX);
+        let timestamp = Timestamp::from_microsecond(micros).unwrap_or(Timestamp::MAX);
+        let date = timestamp.to_zoned(TimeZone::UTC).date();
+        let (first, length) = match self {
+            Self::Day => (date, 1.day()),
+            Self::Month => (date.first_of_month(), 1.month()),
+        };
+        let end = first.checked_add(length).map_or(Micros(u64::MAX), midnight);
+        PeriodSpan { start: midnight(first), end }
+    }
+
+    /// Its name in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Day => "day",
+            Self::Month => "month",
+        }
+    }
+}
+
+fn midnight(date: Date) -> Micros {
+    let zoned = DateTime::from_parts(date, Time::midnight()).to_zoned(TimeZone::UTC);
+    // UTC has each of its midnights, and no time is before the epoch. One beyond the last zoned day has no end.
+    zoned.map_or(Micros(u64::MAX), |zoned| Micros(u64::try_from(zoned.timestamp().as_microsecond()).unwrap_or(0)))
+}
+
+impl Spender {
+    /// Its name in the configuration.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Key => "key",
+            Self::User => "user",
+            Self::Org => "org",
+        }
+    }
+}
+
+/// As `key:mZvzkepCv`, `user:usr_…` or `org:org_…`.
+impl fmt::Display for BudgetSubject {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Key(id) => write!(f, "key:{id}"),
+            Self::User(id) => write!(f, "user:{id}"),
+            Self::Org(id) => write!(f, "org:{id}"),
+        }
+    }
+}
+
+/// A text that names no subject of a budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("this is no subject of a budget, such as org:org_…")]
+pub struct InvalidSubject;
+
+impl FromStr for BudgetSubject {
+    type Err = InvalidSubject;
+
+    fn from_str(text: &str) -> Result<Self, InvalidSubject> {
+        let (kind, id) = text.split_once(':').ok_or(InvalidSubject)?;
+        let subject = match kind {
+            "key" => id.parse().ok().map(Self::Key),
+            "user" => id.parse().ok().map(Self::User),
+            "org" => id.parse().ok().map(Self::Org),
+            _ => None,
+        };
+        subject.ok_or(InvalidSubject)
+    }
+}
+
+/// As its subject, the start in seconds, and the units, with `/` between: `org:org_…/1793491200/1200`.
+impl fmt::Display for BudgetTotal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}/{}", self.subject, self.start.0 / 1_000_000, self.units)
+    }
+}
+
+impl FromStr for BudgetTotal {
+    type Err = InvalidSubject;
+
+    fn from_str(text: &str) -> Result<Self, InvalidSubject> {
+        let mut parts = text.splitn(3, '/');
+        let subject = parts.next().ok_or(InvalidSubject)?.parse()?;
+        let mut number = || parts.next()?.parse::<u64>().ok();
+        let (start, units) = number().zip(number()).ok_or(InvalidSubject)?;
+        Ok(Self { subject, start: Micros(start.checked_mul(1_000_000).ok_or(InvalidSubject)?), units })
+    }
+}
+
+impl Serialize for BudgetTotal {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_str(self)
+    }
+}
+
+impl<'de> Deserialize<'de> for BudgetTotal {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        let text: std::borrow::Cow<'de, str> = Deserialize::deserialize(deserializer)?;
+        text.parse().map_err(serde::de::Error::custom)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn time(text: &str) -> Micros {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn periods_follow_one_another_without_a_gap() {
+        let cases = [
+            (Period::Month, "2026-02-28T23:59:59.999999Z", "2026-02-01T00:00:00Z", "2026-03-01T00:00:00Z"),
+            (Period::Month, "2028-02-29T12:00:00Z", "2028-02-01T00:00:00Z", "2028-03-01T00:00:00Z"),
+            (Period::Month, "2026-12-31T23:59:59Z", "2026-12-01T00:00:00Z", "2027-01-01T00:00:00Z"),
+            (Period::Day, "2026-03-01T00:00:00Z", "2026-03-01T00:00:00Z", "2026-03-02T00:00:00Z"),
+            (Period::Day, "2026-12-31T00:00:00.000001Z", "2026-12-31T00:00:00Z", "2027-01-01T00:00:00Z"),
+        ];
+        for (period, at, start, end) in cases {
+            assert_eq!(period.around(time(at)), PeriodSpan { start: time(start), end: time(end) }, "{at}");
+        }
+        for period in [Period::Day, Period::Month] {
+            let mut span = period.around(Micros(0));
+            assert_eq!(span.start, Micros(0));
+            for _ in 0..1000 {
+                let next = period.around(span.end);
+                assert_eq!(next.start, span.end);
+                assert_eq!(period.around(Micros(span.end.0 - 1)), span);
+                span = next;
+            }
+            let last = period.around(Micros(u64::MAX));
+            assert!(last.start < last.end && last.start > time("9999-11-30T00:00:00Z"), "{last:?}");
+        }
+    }
+
+    #[test]
+    fn texts_come_back() {
+        let subjects = [
+            BudgetSubject::Key("abcDEF123".parse().unwrap()),
+            BudgetSubject::User([7; 16].into()),
+            BudgetSubject::Org([9; 16].into()),
+        ];
+        for subject in subjects {
+            assert_eq!(subject.to_string().parse(), Ok(subject));
+            let total = BudgetTotal { subject, start: time("2026-11-01T00:00:00Z"), units: MAX_UNITS };
+            assert_eq!(total.to_string().parse(), Ok(total));
+        }
+        for text in ["", "key:", "person:abcDEF123", "key:abcDEF123/1", "key:abcDEF123/x/1", "org:usr_1/1/1"] {
+            assert!(text.parse::<BudgetTotal>().is_err(), "{text}");
+        }
+    }
+}

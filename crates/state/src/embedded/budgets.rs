@@ -1,0 +1,186 @@
+//! Budgets of the embedded state: a meter for each subject that has spent anything, and its row in the file.
+//!
+//! - The journal has, with each use, the units that its subject had reserved by then, and with each end that gave
+//!   units back, those that had come back by then. Both only grow: a start takes the larger of file and journal, in
+//!   any order.
+//! - Meters are written back before the checkpoint that says that the journal's lines up to there are counted.
+
+use std::sync::Arc;
+
+use dashmap::DashMap;
+use parking_lot::{Mutex, MutexGuard};
+use rusqlite::{Connection, params};
+use rustc_hash::FxBuildHasher;
+
+use super::sql::{for_each_row, integer, micros, text};
+use crate::spending::Spending;
+use domain::budget::{Budget, BudgetStatus, BudgetSubject, BudgetTotal};
+use domain::clock::Micros;
+
+/// The meters of all subjects.
+#[derive(Debug, Default)]
+pub(crate) struct Budgets {
+    meters: DashMap<BudgetSubject, Arc<BudgetMeter>, FxBuildHasher>,
+    changed: Arc<ChangedMeters>,
+}
+
+/// The meters whose spending is to be written back, each once.
+#[derive(Debug, Default)]
+pub(super) struct ChangedMeters(Mutex<Vec<Arc<BudgetMeter>>>);
+
+/// Spending of one subject, shared by all keys that spend it.
+#[derive(Debug)]
+pub(crate) struct BudgetMeter {
+    subject: BudgetSubject,
+    changed: Arc<ChangedMeters>,
+    state: Mutex<MeterState>,
+}
+
+#[derive(Debug, Default)]
+struct MeterState {
+    spending: Spending,
+    is_changed: bool,
+}
+
+/// A reservation that was checked and is yet to be made. It locks the meter.
+pub(crate) struct Reserving<'a> {
+    meter: &'a Arc<BudgetMeter>,
+    state: MutexGuard<'a, MeterState>,
+    next: Spending,
+}
+
+impl Budgets {
+    /// The meter of a subject.
+    pub(crate) fn meter(&self, subject: BudgetSubject) -> Arc<BudgetMeter> {
+        let meter = self.meters.entry(subject).or_insert_with(|| {
+            let changed = Arc::clone(&self.changed);
+            Arc::new(BudgetMeter { subject, changed, state: Mutex::default() })
+        });
+        Arc::clone(&meter)
+    }
+
+    /// Takes over what the journal says that a subject had reserved, or was given back.
+    pub(super) fn replay(&self, subject: BudgetSubject, told: Spending) {
+        let meter = self.meter(subject);
+        let mut state = meter.state.lock();
+        let merged = state.spending.merge(told);
+        if merged != state.spending {
+            meter.set(&mut state, merged);
+        }
+    }
+
+    /// Takes the meters that are to be written back. The next change makes them so again.
+    pub(super) fn take_changed(&self) -> Vec<Arc<BudgetMeter>> {
+        std::mem::take(&mut *self.changed.0.lock())
+    }
+
+    /// Enters meters again that could not be written.
+    pub(super) fn put_back(&self, meters: Vec<Arc<BudgetMeter>>) {
+        for meter in meters {
+            meter.mark_changed(&mut meter.state.lock());
+        }
+    }
+}
+
+impl BudgetMeter {
+    /// Checks whether a cost fits into the budget, and holds it until it is reserved or dropped.
+    ///
+    /// # Errors
+    /// The status, when the budget has less left.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        budget: Budget,
+        cost: u32,
+        now: Micros,
+    ) -> Result<Reserving<'_>, BudgetStatus> {
+        let state = self.state.lock();
+        let next = state.spending.try_reserve(budget, cost, now)?;
+        Ok(Reserving { meter: self, state, next })
+    }
+
+    /// The status at a time. Takes nothing.
+    pub(crate) fn status(&self, budget: Budget, now: Micros) -> BudgetStatus {
+        self.state.lock().spending.at(budget, now).status(budget)
+    }
+
+    /// The request that reserved `reserved` units has cost `actual`. Returns what has come back by now.
+    pub(crate) fn settle(self: &Arc<Self>, start: Micros, reserved: u64, actual: u64) -> BudgetTotal {
+        let mut state = self.state.lock();
+        let settled = state.spending.settle(start, reserved, actual);
+        self.set(&mut state, settled);
+        BudgetTotal { subject: self.subject, start: settled.start, units: settled.returned }
+    }
+
+    fn set(self: &Arc<Self>, state: &mut MeterState, spending: Spending) {
+        state.spending = spending;
+        self.mark_changed(state);
+    }
+
+    fn mark_changed(self: &Arc<Self>, state: &mut MeterState) {
+        if !std::mem::replace(&mut state.is_changed, true) {
+            self.changed.0.lock().push(Arc::clone(self));
+        }
+    }
+}
+
+impl PartialEq for BudgetMeter {
+    fn eq(&self, other: &Self) -> bool {
+        self.subject == other.subject
+    }
+}
+
+impl Eq for BudgetMeter {}
+
+impl Reserving<'_> {
+    /// Reserves the cost. Returns the units that the subject has reserved by now, and its meter.
+    pub(crate) fn reserve(mut self) -> (BudgetTotal, Arc<BudgetMeter>) {
+        let next = self.next;
+        self.meter.set(&mut self.state, next);
+        let total = BudgetTotal { subject: self.meter.subject, start: next.start, units: next.reserved };
+        (total, Arc::clone(self.meter))
+    }
+}
+
+/// The table, of which a file of an earlier gateway has none.
+pub(super) fn create_table(connection: &Connection) -> rusqlite::Result<()> {
+    connection.execute_batch(
+        "CREATE TABLE IF NOT EXISTS budgets (
+           subject TEXT PRIMARY KEY, start INTEGER NOT NULL, reserved INTEGER NOT NULL, returned INTEGER NOT NULL
+         ) STRICT, WITHOUT ROWID;",
+    )
+}
+
+/// Reads the rows of all subjects.
+pub(super) fn load(connection: &Connection, budgets: &Budgets) -> rusqlite::Result<()> {
+    for_each_row(connection, "SELECT * FROM budgets", |row| {
+        let number = |name| row.get::<_, i64>(name).map(i64::cast_unsigned);
+        let start = micros(row.get("start")?);
+        let spending = Spending { start, reserved: number("reserved")?, returned: number("returned")? };
+        let meter = budgets.meter(text(row, "subject")?);
+        meter.state.lock().spending = spending;
+        Ok(())
+    })
+}
+
+/// Writes the rows of these subjects, in one transaction.
+pub(super) fn write(connection: &mut Connection, meters: &[Arc<BudgetMeter>]) -> rusqlite::Result<()> {
+    let transaction = connection.transaction()?;
+    {
+        let mut write = transaction.prepare_cached("INSERT OR REPLACE INTO budgets VALUES (?1, ?2, ?3, ?4)")?;
+        for meter in meters {
+            let spending = {
+                let mut state = meter.state.lock();
+                state.is_changed = false;
+                state.spending
+            };
+            let Spending { start, reserved, returned } = spending;
+            write.execute(params![
+                meter.subject.to_string(),
+                integer(start.0),
+                integer(reserved),
+                integer(returned)
+            ])?;
+        }
+    }
+    transaction.commit()
+}

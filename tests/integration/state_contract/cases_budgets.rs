@@ -1,0 +1,157 @@
+//! Budgets: what a key, a user or an organization may spend in a period, exactly, in every decision.
+
+use std::time::Duration;
+
+use domain::budget::{Budget, Period, Spender};
+use domain::clock::{self, Micros};
+use domain::key::policy::Field;
+use domain::plan_name::PlanName;
+use domain::quota::Quota;
+use domain::refusal::Refusal;
+use futures_util::{StreamExt as _, stream};
+use state::{Change, DecideRequest, Decision, Defaults, KeyPatch, LimitPlan, LimitPlans, OrgPatch, State};
+
+use super::fixture::{Fixture, HeldKey, admitted, fixture_with_key, refused};
+use super::{CONCURRENT, QUOTA};
+use crate::support::decide::decide_request;
+
+const DAY: Duration = Duration::from_secs(24 * 3600);
+
+/// A plan of this budget, with a bucket that never runs out.
+fn defaults(units: u64, of: Spender) -> Defaults {
+    let quota = Quota { requests: 1_000_000, per: Duration::from_secs(1), burst: 1_000_000, strict: false };
+    let budget = Some(Budget { units, per: Period::Day, of });
+    let plan = LimitPlan { quota, concurrent: None, budget };
+    let name: PlanName = "sold".parse().unwrap();
+    let plans = LimitPlans::new([(name, plan)].into(), None);
+    Defaults { plans, ..Defaults::new(QUOTA, CONCURRENT) }
+}
+
+/// An organization with a key, whose plan has a budget; and the start of a day in which nothing was spent.
+async fn sold(state: &State, units: u64, of: Spender) -> (Fixture, HeldKey, Micros) {
+    state.set_defaults(defaults(units, of));
+    let (fixture, key) = fixture_with_key(state).await;
+    let patch = OrgPatch { plan: Field::Set("sold".parse().unwrap()), ..OrgPatch::default() };
+    state.change(Change::UpdateOrg { org: fixture.org, patch }).await.unwrap();
+    (fixture, key, Period::Day.around(clock::now().after(DAY)).start)
+}
+
+async fn pay(state: &State, key: &HeldKey, cost: u32, now: Micros) -> Decision {
+    state.decide(DecideRequest { cost, ..decide_request(&key.digest, now) }).await.unwrap()
+}
+
+/// Units that are spent, by the status.
+async fn used(state: &State, key: &HeldKey, now: Micros) -> u64 {
+    state.rate_limit_status(key.id, now).await.unwrap().unwrap().budget.unwrap().used
+}
+
+pub(super) async fn budget_admits_its_units_and_begins_anew_with_the_next_period(state: &State) {
+    let (_, key, day) = sold(state, 10, Spender::Org).await;
+    for spent in [3, 6, 9] {
+        let status = admitted(pay(state, &key, 3, day).await).rate_limit.budget.unwrap();
+        assert_eq!((status.units, status.used, status.start, status.end), (10, spent, day, day.after(DAY)));
+    }
+    let last = Micros(day.after(DAY).0 - 1);
+    for now in [day, last] {
+        let decision = pay(state, &key, 2, now).await;
+        assert_eq!(refused(&decision), Refusal::QuotaExhausted);
+        let Decision::Denied { rate_limit: Some(status), .. } = decision else { panic!("no status") };
+        assert_eq!(status.budget.unwrap().used, 9, "a refusal takes nothing");
+    }
+    assert_eq!(admitted(pay(state, &key, 1, last).await).rate_limit.budget.unwrap().remaining(), 0);
+    let next = day.after(DAY);
+    assert_eq!(admitted(pay(state, &key, 10, next).await).rate_limit.budget.unwrap().remaining(), 0);
+    // A clock that was set back finds the later period.
+    assert_eq!(refused(&pay(state, &key, 1, last).await), Refusal::QuotaExhausted);
+}
+
+pub(super) async fn budget_is_of_the_key_the_user_or_the_organization(state: &State) {
+    for (of, second, third) in [(Spender::Key, 3, 3), (Spender::User, 6, 3), (Spender::Org, 6, 9)] {
+        let (fixture, key, day) = sold(state, 10, of).await;
+        let same_user = fixture.key(state).await;
+        let other = fixture.user(state, "other@example.com").await;
+        let other_user = fixture.key_of(state, other).await;
+        let spent = async |key: &HeldKey| admitted(pay(state, key, 3, day).await).rate_limit.budget.unwrap().used;
+        assert_eq!(
+            (spent(&key).await, spent(&same_user).await, spent(&other_user).await),
+            (3, second, third),
+            "{of:?}"
+        );
+        let (_, foreign) = fixture_with_key(state).await;
+        assert!(admitted(pay(state, &foreign, 1, day).await).rate_limit.budget.is_none(), "it has no plan");
+    }
+}
+
+pub(super) async fn sessions_spend_the_budget_of_their_user(state: &State) {
+    let (fixture, key, day) = sold(state, 10, Spender::Key).await;
+    let sessions = fixture.session_quota_key(state, fixture.user).await;
+    assert_eq!(admitted(pay(state, &sessions, 4, day).await).rate_limit.budget.unwrap().used, 4);
+    assert_eq!(admitted(pay(state, &key, 1, day).await).rate_limit.budget.unwrap().used, 1, "the key has its own");
+    state.set_defaults(defaults(10, Spender::User));
+    assert_eq!(admitted(pay(state, &key, 1, day).await).rate_limit.budget.unwrap().used, 5, "the user's");
+}
+
+pub(super) async fn refusal_for_tokens_or_slots_spends_nothing(state: &State) {
+    let (_, key, day) = sold(state, 10, Spender::Org).await;
+    let mut held = Vec::new();
+    for _ in 0..CONCURRENT {
+        held.push(admitted(pay(state, &key, 1, day).await));
+    }
+    assert_eq!(refused(&pay(state, &key, 1, day).await), Refusal::TooManyInFlight);
+    assert_eq!(used(state, &key, day).await, u64::from(CONCURRENT));
+    assert_eq!(refused(&pay(state, &key, 1_000_001, day).await), Refusal::CostOverLimit);
+    drop(held);
+    assert_eq!(used(state, &key, day).await, u64::from(CONCURRENT), "slots come back, and units do not");
+}
+
+pub(super) async fn five_at_once_with_room_for_three_are_three(state: &State) {
+    for _ in 0..20 {
+        let (fixture, key, day) = sold(state, 30, Spender::Org).await;
+        let patch = OrgPatch { concurrent: Field::Set(100), ..OrgPatch::default() };
+        state.change(Change::UpdateOrg { org: fixture.org, patch }).await.unwrap();
+        let decisions = (0..5).map(|_| pay(state, &key, 9, day));
+        let decisions: Vec<Decision> = stream::iter(decisions).buffer_unordered(5).collect().await;
+        let admitted = decisions.iter().filter(|decision| matches!(decision, Decision::Admitted(_))).count();
+        assert_eq!((admitted, used(state, &key, day).await), (3, 27));
+    }
+}
+
+pub(super) async fn what_a_request_did_not_cost_comes_back_into_its_period(state: &State) {
+    let (_, key, day) = sold(state, 10, Spender::Org).await;
+    let reservation = async |cost, now| admitted(pay(state, &key, cost, now).await).permit.into_reservation().unwrap();
+    let (first, second) = (reservation(6, day).await, reservation(4, day).await);
+    first.settle(2);
+    // On Redis with the next decision.
+    let third = reservation(4, day).await;
+    assert_eq!(used(state, &key, day).await, 10);
+    second.settle(0);
+    third.settle(4);
+    assert_eq!(admitted(pay(state, &key, 4, day).await).rate_limit.budget.unwrap().used, 10, "2 + 0 + 4 + 4");
+    // One of the day before gives nothing back today.
+    let tomorrow = day.after(DAY);
+    let late = reservation(6, tomorrow).await;
+    let after = tomorrow.after(DAY);
+    drop(admitted(pay(state, &key, 1, after).await));
+    late.settle(0);
+    assert_eq!(admitted(pay(state, &key, 1, after).await).rate_limit.budget.unwrap().used, 2);
+    // The cost of a response beyond its reservation is charged as it is.
+    reservation(1, after).await.settle(9);
+    assert_eq!(refused(&pay(state, &key, 1, after).await), Refusal::QuotaExhausted);
+    assert_eq!(used(state, &key, after).await, 11);
+}
+
+pub(super) async fn reload_changes_the_budget_with_the_next_request(state: &State) {
+    let (_, key, day) = sold(state, 10, Spender::Org).await;
+    drop(admitted(pay(state, &key, 8, day).await));
+    state.set_defaults(defaults(8, Spender::Org));
+    assert_eq!(refused(&pay(state, &key, 1, day).await), Refusal::QuotaExhausted);
+    state.set_defaults(defaults(20, Spender::Org));
+    assert_eq!(admitted(pay(state, &key, 12, day).await).rate_limit.budget.unwrap().used, 20);
+    // Without the plan there is no budget; with it, what was spent is still known.
+    let patch = KeyPatch { quota: Field::Set(QUOTA), ..KeyPatch::default() };
+    state.change(Change::UpdateKey { key: key.id, patch }).await.unwrap();
+    assert!(admitted(pay(state, &key, 1, day).await).rate_limit.budget.is_none());
+    let patch = KeyPatch { quota: Field::Clear, ..KeyPatch::default() };
+    state.change(Change::UpdateKey { key: key.id, patch }).await.unwrap();
+    assert_eq!(used(state, &key, day).await, 20);
+}
