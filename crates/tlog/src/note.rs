@@ -34,7 +34,7 @@ impl Note {
         Self { text, signatures: vec![Signature { name: key.public().name().to_owned(), bytes }] }
     }
 
-    /// Reads a note; `None` when the text is none. It is the only text of this note: [`Note::to_string`] returns it.
+    /// Reads a note; `None` when the text is none. It is the only text of this note: `to_string` returns it.
     pub fn parse(note: &str) -> Option<Self> {
         // A carriage return after a signature is covered by none.
         if note.contains(|character: char| character.is_control() && character != '\n') {
