@@ -16,7 +16,7 @@ use super::service_user::ServiceUser;
 use super::{CliError, ExitStatus, control, output};
 use crate::admission::RouteSettings;
 use crate::config::Config;
-use crate::doctor::{self, Check, MissingPlan};
+use crate::doctor::{self, Check, MissingPlan, OddLimits, SmallBurst};
 use domain::page::PageLimit;
 use platform::outbound::delivery::in_full;
 use platform::telemetry::access_log::SinkSettings;
@@ -36,20 +36,22 @@ impl Args {
     }
 }
 
-/// Checks that the file has the plans that records name.
+/// Checks that the file has the plans that records name, and costs that keys with limits of their own can pay.
 fn check_state(installation: &Installation) -> Result<(), CliError> {
-    let plans = installation.config()?.state.defaults().plans;
-    let missing = control::with_server(installation, async |server| {
-        doctor::find_missing(&plans, async |path, cursor| {
+    let config = installation.config()?;
+    let plans = config.state.defaults().plans;
+    let OddLimits { missing, small } = control::with_server(installation, async |server| {
+        doctor::find_odd_limits(&plans, config.largest_cost(), async |path, cursor| {
             let query = json!({ "limit": PageLimit::MAX, "cursor": cursor });
             server.perform(&Call::get(path).with_query(&query)).await
         })
         .await
     })?;
-    if missing.is_empty() {
+    if missing.is_empty() && small.is_empty() {
         return Ok(output::line("state: the file has all plans that records name")?);
     }
-    let lines: Vec<String> = missing.iter().map(MissingPlan::to_string).collect();
+    let lines = missing.iter().map(MissingPlan::to_string).chain(small.iter().map(SmallBurst::to_string));
+    let lines: Vec<String> = lines.collect();
     Err(CliError::new(ExitStatus::Configuration, anyhow!(lines.join("\n"))))
 }
 

@@ -159,6 +159,11 @@ fn fields(explanation: &Explanation, refusal: Option<&Record>) -> Fields {
         ("last used", time(key.last_used)),
         ("last refusal", or_dash(refusal.map(refusal_text))),
     ]);
+    if let Some(budget) = &standing.quota {
+        let text = format!("{} of {} spent, until {}", budget.used, budget.units, seconds(budget.end));
+        let place = fields.iter().position(|(name, _)| *name == "in flight").unwrap_or(fields.len());
+        fields.insert(place, ("quota", of_bucket(text)));
+    }
     fields.extend(events(key, "old secret valid until"));
     insert_responsible(&mut fields, user.responsible.as_ref());
     fields

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::{CliError, ExitStatus};
 use ::control::management::{KeyLimits, PlanInForce};
+use domain::budget::{Budget, Spender};
 use domain::plan_name::PlanName;
 use state::LimitLevel;
 
@@ -59,7 +60,7 @@ impl NewPlan {
 
 /// The origin of the limits of a key, in words.
 pub(super) fn limits_origin(limits: &KeyLimits) -> String {
-    let Some(PlanInForce { name, of, concurrent, missing, .. }) = &limits.plan else {
+    let Some(PlanInForce { name, of, concurrent, quota, missing }) = &limits.plan else {
         return super::show::origin(limits.own).to_owned();
     };
     let of = match of {
@@ -72,6 +73,14 @@ pub(super) fn limits_origin(limits: &KeyLimits) -> String {
     if *missing {
         format!("(as configured: there is no plan {name}, {of})")
     } else {
-        format!("(plan {name} {of}{concurrent})")
+        let quota = quota.map(|Budget { units, per, of }| {
+            let whose = match of {
+                Spender::Key => "each key",
+                Spender::User => "each user",
+                Spender::Org => "each organization",
+            };
+            format!(", {units} in a {} for {whose}", per.as_str())
+        });
+        format!("(plan {name} {of}{concurrent}{})", quota.unwrap_or_default())
     }
 }

@@ -44,7 +44,7 @@ use environment::Environment;
 use finding::Findings;
 
 pub use finding::{Finding, Severity};
-pub use plans::{MissingPlan, find_missing};
+pub use plans::{MissingPlan, OddLimits, SmallBurst, find_odd_limits};
 
 /// Time-out of a check: a Redis or an upstream that is away takes a few connection attempts.
 const CHECK_TIMEOUT: Duration = Duration::from_secs(15);

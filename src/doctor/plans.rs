@@ -1,4 +1,5 @@
-//! Check of plans: keys, users and organizations that were given a plan which the configuration does not have.
+//! Check of plans and limits: keys, users and organizations that were given a plan which the configuration does not have,
+//! and keys whose own burst is below the cost of a route.
 //!
 //! - Requests of such keys get `limits.key`: a plan that was removed too early, or a file that a gateway has not yet.
 //! - The records are read over the API, page by page. An installation without plans is not read.
@@ -41,16 +42,42 @@ impl fmt::Display for MissingPlan {
     }
 }
 
-/// Finds records whose plan is none of `plans`: organizations, users and keys that are not revoked. `fetch` reads the
-/// page of a list behind a cursor; the list is named by its path below that of the API.
+/// A key whose own burst is below the cost of a route, which it can never call.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SmallBurst {
+    /// The key in words, such as "key aB3xYz123 of acme".
+    pub record: String,
+    /// Its burst.
+    pub burst: u64,
+}
+
+impl fmt::Display for SmallBurst {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} has a burst of its own of {}, below the cost of a route", self.record, self.burst)
+    }
+}
+
+/// Records that no configuration of today would make so.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct OddLimits {
+    /// Those of missing plans.
+    pub missing: Vec<MissingPlan>,
+    /// Those whose own burst is too small.
+    pub small: Vec<SmallBurst>,
+}
+
+/// Finds records whose plan is none of `plans`: organizations, users and keys that are not revoked; and keys whose own
+/// burst is below `largest_cost`. `fetch` reads the page of a list behind a cursor; the list is named by its path below
+/// that of the API.
 ///
 /// # Errors
 /// Those of `fetch`.
-pub async fn find_missing<E>(
+pub async fn find_odd_limits<E>(
     plans: &LimitPlans,
+    largest_cost: u32,
     mut fetch: impl AsyncFnMut(&[&str], Option<String>) -> Result<Page<Value>, E>,
-) -> Result<Vec<MissingPlan>, E> {
-    let mut missing = Vec::new();
+) -> Result<OddLimits, E> {
+    let OddLimits { mut missing, mut small } = OddLimits::default();
     let mut add = |record: &Value, words: String| {
         let plan = record["plan"].as_str().and_then(|plan| plan.parse().ok());
         missing.extend(plan.filter(|plan| !plans.contains(plan)).map(|plan| MissingPlan { plan, record: words }));
@@ -68,12 +95,18 @@ pub async fn find_missing<E>(
         .await?;
         read_pages(&mut fetch, &["orgs", id, "keys"], |key| {
             if key["revoked"].is_null() {
-                add(&key, format!("key {} of {name}", text(&key, "id")));
+                let words = format!("key {} of {name}", text(&key, "id"));
+                let limits = &key["limits"];
+                let own = limits["burst"].as_u64().filter(|_| limits["own"] == true);
+                if let Some(burst) = own.filter(|burst| *burst < u64::from(largest_cost)) {
+                    small.push(SmallBurst { record: words.clone(), burst });
+                }
+                add(&key, words);
             }
         })
         .await?;
     }
-    Ok(missing)
+    Ok(OddLimits { missing, small })
 }
 
 /// Reads all pages of a list.
@@ -97,23 +130,23 @@ fn text<'a>(record: &'a Value, name: &str) -> &'a str {
     record[name].as_str().unwrap_or_default()
 }
 
-/// Looks for records of missing plans, if there are plans or decisions about missing ones.
+/// Looks for such records, if there are plans, decisions about missing ones, or routes that cost several tokens.
 pub(super) async fn check(environment: &Environment, findings: &mut Findings) {
     let Ok(gateway) = &environment.gateway else { return };
     let plans = environment.config.state.defaults().plans;
     let decisions = gateway.metric(METRIC).unwrap_or(0.0);
-    if plans.names().next().is_none() && decisions == 0.0 {
+    if plans.names().next().is_none() && decisions == 0.0 && environment.config.largest_cost() == 1 {
         return;
     }
     match read_from_socket(&environment.config, &plans).await {
-        Ok(missing) => judge(&missing, findings),
+        Ok(odd) => judge(&odd, findings),
         Err(error) => findings.note("plans", format!("cannot be looked at: {error}"), "see `keygate check --state`"),
     }
 }
 
-async fn read_from_socket(config: &Config, plans: &LimitPlans) -> Result<Vec<MissingPlan>, String> {
+async fn read_from_socket(config: &Config, plans: &LimitPlans) -> Result<OddLimits, String> {
     let mut pages = 0;
-    find_missing(plans, async |path, cursor| {
+    find_odd_limits(plans, config.largest_cost(), async |path, cursor| {
         pages += 1;
         if pages > MAX_PAGES {
             return Err(format!("there are more than {}", counted(&(MAX_PAGES as u64 * 100), "record")));
@@ -129,24 +162,33 @@ async fn read_from_socket(config: &Config, plans: &LimitPlans) -> Result<Vec<Mis
     .await
 }
 
-/// Adds a finding for each missing plan.
-fn judge(missing: &[MissingPlan], findings: &mut Findings) {
+/// Adds a finding for each missing plan, and one for small bursts.
+fn judge(OddLimits { missing, small }: &OddLimits, findings: &mut Findings) {
     let mut by_plan: BTreeMap<&PlanName, Vec<&str>> = BTreeMap::new();
     for MissingPlan { plan, record } in missing {
         by_plan.entry(plan).or_default().push(record);
+    }
+    if !small.is_empty() {
+        let keys: Vec<&str> = small.iter().map(|key| &*key.record).collect();
+        let found = format!("a route costs more than the burst of their own of {}: 403 `cost_over_limit`", named(&keys));
+        findings.warning("limits of keys", found, "raise them by `keygate key limits`, or lower the `cost` of the route");
     }
     if by_plan.is_empty() {
         findings.ok("plans", "the configuration has all that records name");
     }
     for (plan, records) in by_plan {
-        let named = records[..records.len().min(NAMED)].join(", ");
-        let more = records.len().saturating_sub(NAMED);
-        let more = if more > 0 { format!(", and {more} more") } else { String::new() };
-        let found = format!("`plans` does not have it, and `limits.key` holds for {named}{more}");
+        let found = format!("`plans` does not have it, and `limits.key` holds for {}", named(&records));
         let advice = "add the plan to the configuration, or give these another one with --plan; \
                       `keygate check --state` lists all";
         findings.warning(format!("plan {plan}"), found, advice);
     }
+}
+
+/// The first of these records, and how many more there are.
+fn named(records: &[&str]) -> String {
+    let more = records.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(", and {more} more") } else { String::new() };
+    format!("{}{more}", records[..records.len().min(NAMED)].join(", "))
 }
 
 #[cfg(test)]
@@ -157,7 +199,7 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn records_of_missing_plans_are_found_on_all_pages() {
+    async fn records_of_odd_limits_are_found_on_all_pages() {
         let plan = |_: &str| state::LimitPlan { quota: domain::quota::Quota::DEFAULT, concurrent: None, budget: None };
         let plans = ["free"].map(|name| (name.parse().unwrap(), plan(name)));
         let plans = LimitPlans::new(plans.into(), None);
@@ -168,17 +210,26 @@ mod tests {
                     json!([{ "email": "a", "plan": "free" }, { "email": "b", "removed": "2030", "plan": "gone" }]),
                     None,
                 ),
-                ([.., "keys"], None) => (json!([{ "id": "one", "revoked": null }]), Some("next".to_owned())),
+                ([.., "keys"], None) => (
+                    json!([
+                        { "id": "one", "revoked": null, "limits": { "burst": 3, "own": true } },
+                        { "id": "six", "limits": { "burst": 3, "own": false } },
+                        { "id": "ten", "revoked": "2030", "limits": { "burst": 3, "own": true } },
+                    ]),
+                    Some("next".to_owned()),
+                ),
                 ([.., "keys"], Some("next")) => (json!([{ "id": "two", "plan": "gone" }]), None),
                 other => panic!("{other:?}"),
             };
             Ok::<_, String>(Page { items: items.as_array().unwrap().clone(), next })
         };
-        let missing = find_missing(&plans, fetch).await.unwrap();
-        let texts: Vec<&str> = missing.iter().map(|missing| &*missing.record).collect();
+        let odd = find_odd_limits(&plans, 4, fetch).await.unwrap();
+        let texts: Vec<&str> = odd.missing.iter().map(|missing| &*missing.record).collect();
         assert_eq!(texts, ["organization acme", "key two of acme"]);
+        assert_eq!(odd.small, [SmallBurst { record: "key one of acme".to_owned(), burst: 3 }]);
         let mut findings = Findings::new("plans");
-        judge(&missing, &mut findings);
-        assert_eq!(findings.problems(), [(Warning, "plan gone".to_owned())]);
+        judge(&odd, &mut findings);
+        let problems = ["limits of keys", "plan gone"].map(|name| (Warning, name.to_owned()));
+        assert_eq!(findings.problems(), problems);
     }
 }

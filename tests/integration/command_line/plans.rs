@@ -115,6 +115,24 @@ fn plan_that_the_file_lacks_is_not_given_and_found_where_it_was() {
 }
 
 #[test]
+fn budget_is_shown_and_a_burst_below_a_cost_is_found() {
+    let (installation, _, id) = Installation::with_key_id();
+    let sold = "plans: { sold: { requests: 50, per: 1h, quota: { units: 70, per: month, of: org } } }\n\
+                limits: { plan: sold }\nroutes: [{ name: all, path: '/**', cost: 20 }]\n";
+    with_plans(&installation, sold);
+    let shown = installation.ok(&format!("explain {id}")).out;
+    assert!(shown.contains("(plan sold of `limits.plan`, 70 in a month for each organization)"), "{shown}");
+    assert!(shown.contains("0 of 70 spent, until 20"), "{shown}");
+    let explained = installation.json(&format!("explain {id}"));
+    assert_eq!((&explained["standing"]["quota"]["units"], &explained["standing"]["quota"]["used"]), (&json!(70), &json!(0)));
+    installation.ok("check --state");
+    installation.ok(&format!("key limits {id} --requests 19 --per 1m"));
+    let small = installation.run("check --state");
+    let expected = format!("key {id} of acme has a burst of its own of 19, below the cost of a route");
+    assert!(small.code != 0 && small.err.contains(&expected), "{small:?}");
+}
+
+#[test]
 fn export_and_import_keep_plans_and_differences_are_conflicts() {
     let (source, _, id) = Installation::with_key_id();
     let target = Installation::new();
