@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use criterion::{BenchmarkGroup, Criterion, criterion_group, criterion_main, measurement::WallTime};
 
 use changes::make;
+use domain::budget::Cost;
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, Permission, UserId};
 use domain::key::{KeyDigest, KeyId, OrgTag};
@@ -101,7 +102,7 @@ fn decide(state: &Embedded, digest: &KeyDigest, required: &Permission, now: Micr
         digest,
         id: None,
         access: RouteAccess::Permission(required),
-        cost: 1,
+        cost: Cost::ONE,
         client: None,
         now,
     });
@@ -118,7 +119,7 @@ fn one_key(group: &mut BenchmarkGroup<'_, WallTime>) {
         digest: &unknown,
         id: None,
         access: RouteAccess::Everyone,
-        cost: 1,
+        cost: Cost::ONE,
         client: None,
         now: clock::now(),
     };

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use domain::budget::Cost;
 use domain::clock;
 use domain::identity::{OrgId, UserId};
 use domain::key::{KeyDigest, KeyId, OrgTag, PlainKey};
@@ -87,7 +88,7 @@ impl Directory {
                             digest: &key.digest,
                             id: Some(key.id),
                             access: RouteAccess::Everyone,
-                            cost: 1,
+                            cost: Cost::ONE,
                             client: None,
                             now: clock::now(),
                         };

@@ -39,7 +39,7 @@ pub use coverage::{Bypass, bypasses, hidden_routes, narrower_route};
 use credential::{Credential, Places};
 pub use host::HostPattern;
 pub use path::{Ambiguity, Segment, comparable, literal_error, pattern_segments};
-pub use routes::{Route, Routes};
+pub use routes::{CostField, Route, Routes};
 pub use settings::{RouteSettings, ServedResource};
 
 /// Authenticates and authorizes requests.

@@ -6,16 +6,18 @@
 use std::sync::Arc;
 
 use http::request::Parts;
-use http::{HeaderValue, Method};
+use http::{HeaderName, HeaderValue, Method};
 
 use super::cors::{CorsPolicy, CorsSettings, preflight_method};
 use super::host::HostTrees;
 use super::path::{LenientPath, comparable};
 use super::route_tree::RouteTree;
 use super::settings::{RouteSettings, ServedResource};
+use domain::budget::Cost;
 use domain::head_fields::CredentialFields;
 use domain::identity::Permission;
 use platform::metrics::{Metrics, PublicRouteMetrics, RouteMetrics};
+use prometheus::IntCounter;
 use state::RouteAccess;
 
 /// Label `route` in the metrics of requests that match no listed route.
@@ -67,8 +69,10 @@ pub struct Route {
     pub public: Option<PublicRouteMetrics>,
     /// Permission that the user must have; none: any authenticated caller may use the route.
     pub permission: Option<Permission>,
-    /// Tokens that a request takes from the caller's bucket.
-    pub cost: u32,
+    /// Cost of a request.
+    pub cost: Cost,
+    /// Field of the response that says what the request has cost of a budget; none: the cost is known beforehand.
+    pub cost_from: Option<CostField>,
     /// True if `Authorization` is the upstream's: the key comes in another field.
     pub pass_authorization: bool,
     /// True if audit records show the query string.
@@ -87,6 +91,15 @@ pub struct Route {
     pub empty_segments: bool,
     /// Metrics of the route.
     pub metrics: RouteMetrics,
+}
+
+/// Field of responses that says what a request has cost.
+#[derive(Debug)]
+pub struct CostField {
+    /// Its name.
+    pub name: HeaderName,
+    /// Counter of requests that cost more than they had reserved.
+    pub over: IntCounter,
 }
 
 impl Routes {
@@ -209,6 +222,7 @@ impl Route {
             public: route.is_public.then(|| metrics.public_route(&route.name)),
             permission: route.permission.clone(),
             cost: route.cost,
+            cost_from: route.cost_from.clone().map(|name| CostField { name, over: metrics.cost_over(&route.name) }),
             pass_authorization: route.pass_authorization,
             query_in_audit: route.query_in_audit,
             log_query: route.log_query,
@@ -242,7 +256,8 @@ impl Route {
             strip_prefix: None,
             public: None,
             permission: None,
-            cost: 1,
+            cost: Cost::ONE,
+            cost_from: None,
             pass_authorization: false,
             query_in_audit: false,
             log_query: false,

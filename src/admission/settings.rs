@@ -1,9 +1,10 @@
 //! Settings of routes.
 
-use http::Method;
+use http::{HeaderName, Method};
 
 use super::cors::CorsSettings;
 use super::host::HostPattern;
+use domain::budget::Cost;
 use domain::identity::Permission;
 
 /// Settings of one route: the requests that match it, their name, and the permission that they require.
@@ -32,8 +33,11 @@ pub struct RouteSettings {
     pub is_public: bool,
     /// Permission that the user must have; none: every authenticated caller may use the route.
     pub permission: Option<Permission>,
-    /// Tokens that a request takes from the caller's bucket. 1 to 1,000,000,000.
-    pub cost: u32,
+    /// Cost of a request.
+    pub cost: Cost,
+    /// Field of the response, in its head or its trailers, that says what the request has cost of a budget; none: the
+    /// cost is known beforehand.
+    pub cost_from: Option<HeaderName>,
     /// True if `Authorization` is the upstream's: the key comes in another field.
     pub pass_authorization: bool,
     /// True if audit records show the query string.
@@ -66,7 +70,8 @@ impl RouteSettings {
             strip_prefix: None,
             is_public: false,
             permission: None,
-            cost: 1,
+            cost: Cost::ONE,
+            cost_from: None,
             pass_authorization: false,
             query_in_audit: false,
             log_query: false,

@@ -172,6 +172,14 @@ impl Config {
             format!("the upstream `{name}` is used by no route; name it as `upstream` of a route, or remove it")
         }));
         warnings.extend(route_warnings::of_routes(&self.routes));
+        let metered = self.routes.iter().find(|route| route.cost_from.is_some());
+        if let Some(route) = metered.filter(|_| self.listen.iter().any(|listener| listener.decisions.is_some())) {
+            warnings.push(format!(
+                "`{}` has a `cost` with `at_most`: where another proxy asks for decisions, its response is not seen, \
+                 and its cost is `at_most`",
+                route.name
+            ));
+        }
         warnings
     }
 
@@ -191,7 +199,7 @@ impl Config {
 
     /// The most tokens that a request takes.
     pub fn largest_cost(&self) -> u32 {
-        self.routes.iter().map(|route| route.cost).fold(1, u32::max)
+        self.routes.iter().map(|route| route.cost.tokens).fold(1, u32::max)
     }
 
     /// The names of upstreams that no route uses; none without routes.
@@ -261,7 +269,16 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
     let federation = federation::of_file(file, &routes, &session);
     let telemetry = file.section("telemetry", |section| telemetry::telemetry(section, &gateway));
     let quotas = limits.as_ref().map(limits::Limits::quotas).unwrap_or_default();
-    check_across_blocks(file, upstreams.read.as_deref(), &routes, session != Ok(None), listen.as_deref().ok(), &quotas);
+    // A block with errors counts as one with budgets: its own errors were reported.
+    let has_budgets = limits.as_ref().map_or(true, |limits| limits.plans.has_budgets());
+    check_across_blocks(
+        file,
+        upstreams.read.as_deref(),
+        &routes,
+        session != Ok(None),
+        listen.as_deref().ok(),
+        (&quotas, has_budgets),
+    );
     let (audit, shipping) = audit?;
     let limits = limits?;
     let timeouts = timeouts?;

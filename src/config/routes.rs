@@ -1,11 +1,12 @@
 //! The block `routes`: name, permission and features of requests, by host, method and path.
 
-use http::HeaderValue;
+use http::{HeaderName, HeaderValue};
 
 use super::cors;
 use crate::admission::{
     CorsSettings, HostPattern, RouteSettings, ServedResource, literal_error, narrower_route, pattern_segments,
 };
+use domain::budget::Cost;
 use domain::quota::MAX_TOKENS;
 use platform::settings::{Reported, Section, Value};
 
@@ -76,7 +77,7 @@ fn route(section: &mut Section<'_>, around: &Surroundings<'_>) -> Result<RouteSe
         let what = "leaves no field for the API key; list one in `credentials.headers`, such as X-API-Key";
         section.report("pass_authorization", what);
     }
-    let cost = section.value_or("cost", 1, |value| value.integer(1..=MAX_TOKENS));
+    let (cost, cost_from) = section.value_or("cost", (Cost::ONE, None), cost);
     let query_in_audit = section.value_or("query_in_audit", false, |value| value.boolean());
     let log_query = section.value_or("log_query", false, |value| value.boolean());
     let upgrade = section.value_or("upgrade", Vec::new(), |value| value.list(protocol));
@@ -98,6 +99,7 @@ fn route(section: &mut Section<'_>, around: &Surroundings<'_>) -> Result<RouteSe
         is_public,
         permission: permission?,
         cost,
+        cost_from,
         pass_authorization,
         query_in_audit,
         log_query,
@@ -189,6 +191,19 @@ fn protocol(value: &Value<'_>) -> Result<HeaderValue, Reported> {
         return value.reject(format_args!("`{text}` would carry requests past the gateway; remove it"));
     }
     Ok(HeaderValue::try_from(lower).expect("a protocol's name has no other characters than a header value may have"))
+}
+
+/// Reads a cost: a number, or the most that a request may cost and the field of its response that says how much it was.
+fn cost(value: &Value<'_>) -> Result<(Cost, Option<HeaderName>), Reported> {
+    if !value.is_block() {
+        return Ok((Cost::fixed(value.integer(1..=MAX_TOKENS)?), None));
+    }
+    value.section(|section| {
+        let at_most = section.required("at_most", |value| value.integer(1..=MAX_TOKENS));
+        let from = section.required("from", |value| value.parsed("the name of a field, such as X-Cost"));
+        // One token, because those of a bucket never come back.
+        Ok((Cost { tokens: 1, units: at_most? }, Some(from?)))
+    })
 }
 
 /// Reads a route's name, which is a label in metrics and the action in audit records.

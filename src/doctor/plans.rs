@@ -1,5 +1,5 @@
-//! Check of plans and limits: keys, users and organizations that were given a plan which the configuration does not have,
-//! and keys whose own burst is below the cost of a route.
+//! Check of plans and limits: keys, users and organizations that were given a plan which the configuration does not
+//! have, and keys whose own burst is below the cost of a route.
 //!
 //! - Requests of such keys get `limits.key`: a plan that was removed too early, or a file that a gateway has not yet.
 //! - The records are read over the API, page by page. An installation without plans is not read.
@@ -170,8 +170,13 @@ fn judge(OddLimits { missing, small }: &OddLimits, findings: &mut Findings) {
     }
     if !small.is_empty() {
         let keys: Vec<&str> = small.iter().map(|key| &*key.record).collect();
-        let found = format!("a route costs more than the burst of their own of {}: 403 `cost_over_limit`", named(&keys));
-        findings.warning("limits of keys", found, "raise them by `keygate key limits`, or lower the `cost` of the route");
+        let found =
+            format!("a route costs more than the burst of their own of {}: 403 `cost_over_limit`", named(&keys));
+        findings.warning(
+            "limits of keys",
+            found,
+            "raise them by `keygate key limits`, or lower the `cost` of the route",
+        );
     }
     if by_plan.is_empty() {
         findings.ok("plans", "the configuration has all that records name");

@@ -25,6 +25,7 @@ mod tests {
     use crate::gateway::OpenExchanges;
     use crate::gateway::exchange::{CallerGrant, Exchange, Grant};
     use crate::gateway::rate_limit::RateLimitFields;
+    use domain::budget::Cost;
     use domain::clock;
     use domain::identity::{AuthMethod, OrgId, UserId};
     use domain::key::{KeyDigest, KeyId, OrgTag, PlainKey};
@@ -57,8 +58,14 @@ mod tests {
     }
 
     async fn admitted(state: &State, digest: &KeyDigest) -> Admitted {
-        let ask =
-            DecideRequest { digest, id: None, access: RouteAccess::Everyone, cost: 1, client: None, now: clock::now() };
+        let ask = DecideRequest {
+            digest,
+            id: None,
+            access: RouteAccess::Everyone,
+            cost: Cost::ONE,
+            client: None,
+            now: clock::now(),
+        };
         match state.decide(ask).await.unwrap() {
             Decision::Admitted(admitted) => admitted,
             refused => panic!("{refused:?}"),
@@ -134,6 +141,7 @@ mod tests {
             sent: 0,
             tunnelled: 0,
             trailers: None,
+            metering: None,
             outcome: None,
             in_flight: metrics.in_flight.clone(),
             duration: metrics.route("test").duration.clone(),

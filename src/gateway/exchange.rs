@@ -13,6 +13,7 @@ use prometheus::{Histogram, IntCounter, IntGauge};
 use super::Gateway;
 use super::audit_facts::body_sent;
 use super::caller_usage::CallerUsage;
+use super::metering::Metering;
 use super::open_exchanges::OpenExchange;
 use super::public::PublicSlot;
 use super::rate_limit::RateLimitFields;
@@ -58,6 +59,8 @@ pub struct Exchange {
     pub(super) in_flight: IntGauge,
     /// Histogram of the route, observed when the exchange is dropped.
     pub(super) duration: Histogram,
+    /// Cost of the request, as its response says it; none where the cost is known beforehand, or there is no budget.
+    pub(super) metering: Option<Box<Metering>>,
     /// Facts of the request, which get the end of the exchange; none when it is not observed.
     pub(super) observed: Option<Rc<ObservedRequest>>,
 }
@@ -141,8 +144,13 @@ impl Exchange {
             let upstream = gateway.upstreams.get(route.upstream).filter(|_| route.serve.is_none());
             facts.upstream = upstream.map(|upstream| upstream.pool.upstream().to_owned());
         });
+        let metering = match &grant {
+            Grant::Caller(caller) => caller.permit.as_ref().and_then(|permit| Metering::of(route, permit)),
+            Grant::Public(_) => None,
+        };
         Self {
             grant,
+            metering,
             arrived: arrival.time,
             upload,
             body: None,
@@ -266,10 +274,11 @@ impl Drop for Exchange {
         if let Grant::Caller(caller) = &mut self.grant {
             let entry = caller.entry.take();
             debug_assert!(entry.is_some(), "an exchange of a caller has its audit entry until it is dropped");
-            let unspent = if caller.is_unsent { caller.permit.take() } else { None };
-            let unspent = unspent.and_then(Permit::into_reservation);
-            let returned = unspent.and_then(|reserved| reserved.settle(0));
-            let settled = returned.map(|returned| Settled { cost: 0, returned });
+            let cost = if caller.is_unsent { Some(0) } else { self.metering.as_deref().map(Metering::cost) };
+            let settled = cost.and_then(|cost| {
+                let reservation = caller.permit.take()?.into_reservation()?;
+                Some(Settled { cost, returned: reservation.settle(cost)? })
+            });
             match (entry, settled) {
                 (Some(entry), Some(settled)) => entry.close_settled(end, settled),
                 (Some(entry), None) => entry.close(end),

@@ -80,7 +80,12 @@ impl Exchange {
     fn record_frame(&mut self, frame: Option<&Result<Frame<Bytes>, ResponseError>>) {
         match frame {
             // Trailers are the last frame: nothing is polled after them.
-            Some(Ok(frame)) if frame.is_trailers() => self.end(Outcome::Completed),
+            Some(Ok(frame)) if frame.is_trailers() => {
+                if let (Some(metering), Some(trailers)) = (&mut self.metering, frame.trailers_ref()) {
+                    metering.read(trailers);
+                }
+                self.end(Outcome::Completed);
+            }
             Some(Ok(frame)) => self.sent += frame.data_ref().map_or(0, |data| data.len() as u64),
             Some(Err(error)) => {
                 tracing::debug!(%error, "a response from the upstream ended early");

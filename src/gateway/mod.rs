@@ -47,6 +47,7 @@ mod own_response;
 mod no_dashboard;
 mod caller_usage;
 mod usage;
+mod metering;
 mod rate_limit;
 mod decisions;
 mod catch_panic;

@@ -80,6 +80,9 @@ impl Gateway {
     fn write_head(&self, response: &mut Response<ResponseBody>, route: &Route, exchange: &mut Exchange) {
         route.metrics.count_response(response.status());
         exchange.status = Some(response.status());
+        if let Some(metering) = &mut exchange.metering {
+            metering.read(response.headers());
+        }
         let Some(caller) = exchange.caller() else { return };
         caller.rate_limit.write(response.headers_mut(), &self.policies, &self.memory);
         if caller.rate_limit.method() == AuthMethod::Session {

@@ -162,6 +162,62 @@ fn budget_is_spent_by_all_keys_and_lasts_until_the_end_of_its_period() {
     assert_eq!(client.get("/", &key.text).code(), "quota_exhausted");
 }
 
+/// Answers with the cost that the path says, in the head or in trailers: `/head/12`, `/trailers/12`, `/none`.
+fn metered_upstream() -> Upstream {
+    Upstream::answering(|request, stream| {
+        let mut parts = request.path().split('/').skip(1);
+        let answer = match (parts.next(), parts.next()) {
+            (Some("head"), Some(cost)) => format!("HTTP/1.1 200 OK\r\nx-cost: {cost}\r\ncontent-length: 0\r\n\r\n"),
+            (Some("twice"), Some(cost)) => {
+                format!("HTTP/1.1 200 OK\r\nx-cost: {cost}\r\nx-cost: {cost}\r\ncontent-length: 0\r\n\r\n")
+            }
+            (Some("trailers"), Some(cost)) => {
+                format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nx-cost: {cost}\r\n\r\n")
+            }
+            _ => "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_owned(),
+        };
+        stream.write_all(answer.as_bytes()).ok();
+    })
+}
+
+#[test]
+fn response_says_what_its_request_has_cost() {
+    let upstream = metered_upstream();
+    let blocks = "plans: { sold: { requests: 100, per: 1s, quota: { units: 1000, per: month, of: org } } }\n\
+                  limits: { plan: sold }\n\
+                  routes: [{ name: chat, path: '/**', cost: { at_most: 100, from: X-Cost } }]";
+    let (mut gateway, key) = Gateway::with(&[upstream.address], blocks).and_secret();
+    let mut client = Client::connect(gateway.address);
+    let mut left = 1000;
+    for (path, cost) in [
+        ("/head/12", 12),
+        ("/trailers/30", 30),
+        ("/none", 100),
+        ("/twice/5", 100),
+        ("/head/many", 100),
+        ("/head/0", 0),
+        ("/head/150", 150),
+    ] {
+        let response = client.get(path, &key);
+        assert_eq!(response.status, 200, "{path}");
+        // The decision has reserved 100; the rest comes back when the exchange has ended.
+        assert_eq!(budget_left(&response).0, left - 100, "{path}");
+        left -= cost;
+        eventually("the exchange has ended", || {
+            gateway.records().len() as u64
+                == gateway.metric("keygate_requests_total{code=\"200\",route=\"chat\"}") as u64
+        });
+    }
+    let costs: Vec<Option<u64>> = gateway.records().iter().rev().map(|record| record.cost).collect();
+    assert_eq!(costs, [12, 30, 100, 100, 100, 0, 150].map(Some));
+    assert_eq!(gateway.metric("keygate_cost_over_total{route=\"chat\"}"), 1.0);
+    // It is exact after a restart, too.
+    drop(client);
+    gateway.restart_with(str::to_owned);
+    let response = Client::connect(gateway.address).get("/head/1", &key);
+    assert_eq!(budget_left(&response).0, left - 100);
+}
+
 #[test]
 fn request_that_no_upstream_was_sent_gives_its_budget_back() {
     let unused = crate::support::free_address();

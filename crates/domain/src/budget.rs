@@ -17,6 +17,25 @@ use crate::key::KeyId;
 /// The most units of a budget: sums of them stay exact in an `f64`, in which Redis's Lua computes.
 pub const MAX_UNITS: u64 = 1_000_000_000_000_000;
 
+/// Cost of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Cost {
+    /// Tokens that it takes from the key's bucket. 1 to 1,000,000,000.
+    pub tokens: u32,
+    /// Units that it reserves of a budget, where there is one. 1 to 1,000,000,000.
+    pub units: u32,
+}
+
+impl Cost {
+    /// That of nearly all requests.
+    pub const ONE: Self = Self::fixed(1);
+
+    /// A cost that is known beforehand: as many tokens as units.
+    pub const fn fixed(cost: u32) -> Self {
+        Self { tokens: cost, units: cost }
+    }
+}
+
 /// Budget of a key, a user or an organization.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Budget {

@@ -71,6 +71,8 @@ metrics! {
         counter "decision_streams_early_total" => pub early_streams;
         /// Requests to public routes, which need no key
         counters "public_requests_total" { route, result } => public;
+        /// Requests that cost more than they had reserved of a budget, by what their response said
+        counters "cost_over_total" { route } => cost_over;
         /// Requests to the dashboard refused because their person had sent too many
         counter "dashboard_rate_limited_total" => pub dashboard_limited;
         /// Unix time of the last successful load of the configuration

@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
+use domain::budget::Cost;
 use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
 use domain::key::policy::KeyPolicy;
@@ -182,7 +183,14 @@ impl Directory {
     /// A request with a key, at a time of its gateway.
     pub fn request(&self, key: usize, now: Micros) -> DecideRequest<'_> {
         let Key { id, digest, cost, .. } = &self.keys[key];
-        DecideRequest { digest, id: Some(*id), access: RouteAccess::Everyone, cost: *cost, client: None, now }
+        DecideRequest {
+            digest,
+            id: Some(*id),
+            access: RouteAccess::Everyone,
+            cost: Cost::fixed(*cost),
+            client: None,
+            now,
+        }
     }
 
     /// The organization with this tag.

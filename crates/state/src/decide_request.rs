@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use domain::budget::Cost;
 use domain::clock::Micros;
 use domain::identity::Permission;
 use domain::key::policy::KeyPolicy;
@@ -18,8 +19,8 @@ pub struct DecideRequest<'a> {
     pub id: Option<KeyId>,
     /// Access that the requested route grants.
     pub access: RouteAccess<'a>,
-    /// Tokens that the request takes from the key's bucket, all or none. 1 to 1,000,000,000.
-    pub cost: u32,
+    /// Cost of the request: it takes all of that from the key's bucket and its budget, or nothing.
+    pub cost: Cost,
     /// Address of the client; none when it is not known: then it is in none of a key's networks.
     pub client: Option<&'a IpAddr>,
     /// Time of the decision.

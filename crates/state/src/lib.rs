@@ -288,6 +288,7 @@ impl State {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use domain::budget::Cost;
     use domain::identity::OrgId;
     use domain::key::KeyDigest;
     use domain::session::TokenDigest;
@@ -303,7 +304,14 @@ mod tests {
         let key = "abcDEF123".parse().unwrap();
         let now = Micros(0);
         send(|state| {
-            state.decide(DecideRequest { digest, id: None, access: RouteAccess::Everyone, cost: 1, client: None, now })
+            state.decide(DecideRequest {
+                digest,
+                id: None,
+                access: RouteAccess::Everyone,
+                cost: Cost::ONE,
+                client: None,
+                now,
+            })
         });
         send(|state| state.change(Change::suspend_org(org, true)));
         send(|state| state.orgs());

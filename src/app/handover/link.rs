@@ -17,6 +17,7 @@ use serde::{Deserialize, Serialize};
 use tokio::sync::{mpsc, oneshot};
 
 use super::channel::Channel;
+use domain::budget::Cost;
 use domain::clock::Micros;
 use domain::identity::{OrgId, SessionId, UserId};
 use domain::key::{KeyDigest, KeyId};
@@ -28,8 +29,8 @@ use state::{Decision, Permit, RevocationEntry, Session, State};
 const REVOCATION_INTERVAL: Duration = Duration::from_millis(20);
 
 /// Cost of a request that says none.
-fn one() -> u32 {
-    1
+fn one() -> Cost {
+    Cost::ONE
 }
 
 /// Messages of the old process. `n` numbers its questions.
@@ -42,7 +43,7 @@ enum Question {
         access: OwnedAccess,
         /// Absent from a process that knows no costs.
         #[serde(default = "one")]
-        cost: u32,
+        cost: Cost,
         #[serde(default)]
         client: Option<IpAddr>,
         now: Micros,

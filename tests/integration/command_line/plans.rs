@@ -124,12 +124,43 @@ fn budget_is_shown_and_a_burst_below_a_cost_is_found() {
     assert!(shown.contains("(plan sold of `limits.plan`, 70 in a month for each organization)"), "{shown}");
     assert!(shown.contains("0 of 70 spent, until 20"), "{shown}");
     let explained = installation.json(&format!("explain {id}"));
-    assert_eq!((&explained["standing"]["quota"]["units"], &explained["standing"]["quota"]["used"]), (&json!(70), &json!(0)));
+    assert_eq!(
+        (&explained["standing"]["quota"]["units"], &explained["standing"]["quota"]["used"]),
+        (&json!(70), &json!(0))
+    );
     installation.ok("check --state");
     installation.ok(&format!("key limits {id} --requests 19 --per 1m"));
     let small = installation.run("check --state");
     let expected = format!("key {id} of acme has a burst of its own of 19, below the cost of a route");
     assert!(small.code != 0 && small.err.contains(&expected), "{small:?}");
+}
+
+#[test]
+fn file_gives_plans_and_takes_them_away() {
+    let installation = Installation::new();
+    with_plans(&installation, PLANS);
+    let digest = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08";
+    let file = |org: &str, user: &str, key: &str| {
+        format!(
+            "organizations:\n  - name: acme\n    plan: {org}\n    users: [{{ email: ada@example.com, plan: {user} }}]\n\
+             \x20   keys: [{{ name: one, user: ada@example.com, sha256: {digest}, plan: {key} }}]\n"
+        )
+    };
+    let applied = installation.apply(&file("free", "pro", "free"), "--yes");
+    assert!(applied.code == 0 && applied.out.contains("+ organization acme: plan free"), "{applied:?}");
+    assert_eq!(installation.apply(&file("free", "pro", "free"), "--dry-run").out, "nothing to change\n");
+    let changed = installation.apply(&file("pro", "null", "null"), "--yes").out;
+    for step in
+        ["organization acme: plan free -> pro", "user acme/ada@example.com: plan pro -> none", "plan free -> none"]
+    {
+        assert!(changed.contains(step), "{step}: {changed}");
+    }
+    assert_eq!(installation.json("org show acme")["plan"], "pro");
+    let unknown = installation.apply(&file("prow", "null", "null"), "--yes");
+    assert!(
+        unknown.code != 0 && (unknown.err.clone() + &unknown.out).contains("there is no plan `prow`"),
+        "{unknown:?}"
+    );
 }
 
 #[test]

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use domain::budget::Cost;
 use domain::key::policy::KeyPolicy;
 use domain::quota::Quota;
 use proptest::prelude::*;
@@ -71,7 +72,14 @@ async fn take_steps(state: &State, steps: &[Step]) {
                 let Some(index) = pick(index, maker.digests.len()) else { continue };
                 for _ in 0..times {
                     let (digest, access) = (&maker.digests[index], state::RouteAccess::Everyone);
-                    let ask = state::DecideRequest { digest, id: None, access, cost: 1, client: None, now: maker.now };
+                    let ask = state::DecideRequest {
+                        digest,
+                        id: None,
+                        access,
+                        cost: Cost::ONE,
+                        client: None,
+                        now: maker.now,
+                    };
                     drop(state.decide(ask).await.unwrap());
                 }
             }

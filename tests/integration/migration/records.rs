@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use domain::budget::Cost;
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, PersonId, UserId, Voucher};
 use domain::key::policy::{Disabled, DisabledBy, Field, KeyPolicy, PolicyPatch};
@@ -165,8 +166,14 @@ impl<'a> RecordMaker<'a> {
 
     pub(super) async fn take(&self, digest: &KeyDigest, times: usize) {
         for _ in 0..times {
-            let ask =
-                DecideRequest { digest, id: None, access: RouteAccess::Everyone, cost: 1, client: None, now: self.now };
+            let ask = DecideRequest {
+                digest,
+                id: None,
+                access: RouteAccess::Everyone,
+                cost: Cost::ONE,
+                client: None,
+                now: self.now,
+            };
             assert!(matches!(self.state.decide(ask).await, Ok(Decision::Admitted(_))));
         }
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use domain::budget::Cost;
 use domain::clock::{self, Micros};
 use domain::key::policy::{DisabledBy, Field, PolicyPatch};
 use domain::key::{KeyDigest, KeyId};
@@ -82,8 +83,14 @@ pub(super) async fn denied_request_takes_nothing(state: &State) {
     let before = everything(state, &key, now).await;
     assert_eq!(refused(&require(state, &key.digest, "queries:write", now).await), Refusal::Forbidden);
     assert_eq!(everything(state, &key, now).await, before);
-    let no_route =
-        DecideRequest { digest: &key.digest, id: None, access: RouteAccess::NoRoute, cost: 1, client: None, now };
+    let no_route = DecideRequest {
+        digest: &key.digest,
+        id: None,
+        access: RouteAccess::NoRoute,
+        cost: Cost::ONE,
+        client: None,
+        now,
+    };
     let decision = state.decide(no_route).await.unwrap();
     assert!(matches!(decision, Decision::Denied { rate_limit: Some(_), .. }));
     assert_eq!(refused(&decision), Refusal::NotFound);
@@ -202,7 +209,7 @@ pub(super) async fn refusal_for_slots_costs_no_token(state: &State) {
 }
 
 async fn pay(state: &State, key: &HeldKey, cost: u32, now: Micros) -> Decision {
-    state.decide(DecideRequest { cost, ..decide_request(&key.digest, now) }).await.unwrap()
+    state.decide(DecideRequest { cost: Cost::fixed(cost), ..decide_request(&key.digest, now) }).await.unwrap()
 }
 
 pub(super) async fn cost_is_taken_whole_or_not_at_all(state: &State) {

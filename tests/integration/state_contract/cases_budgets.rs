@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use domain::budget::{Budget, Period, Spender};
+use domain::budget::{Budget, Cost, Period, Spender};
 use domain::clock::{self, Micros};
 use domain::key::policy::Field;
 use domain::plan_name::PlanName;
@@ -37,7 +37,7 @@ async fn sold(state: &State, units: u64, of: Spender) -> (Fixture, HeldKey, Micr
 }
 
 async fn pay(state: &State, key: &HeldKey, cost: u32, now: Micros) -> Decision {
-    state.decide(DecideRequest { cost, ..decide_request(&key.digest, now) }).await.unwrap()
+    state.decide(DecideRequest { cost: Cost::fixed(cost), ..decide_request(&key.digest, now) }).await.unwrap()
 }
 
 /// Units that are spent, by the status.

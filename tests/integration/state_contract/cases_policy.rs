@@ -2,6 +2,7 @@
 
 use std::net::IpAddr;
 
+use domain::budget::Cost;
 use domain::clock::{self, Micros};
 use domain::key::policy::{Disabled, DisabledBy, Field, KeyPolicy, Network, PolicyPatch};
 use domain::refusal::Refusal;
@@ -42,7 +43,8 @@ pub(super) async fn set(state: &State, key: &HeldKey, patch: PolicyPatch) {
 pub(super) async fn decide_from(state: &State, key: &HeldKey, client: Option<&str>, now: Micros) -> Decision {
     let client = client.map(|client| client.parse::<IpAddr>().unwrap());
     let client = client.as_ref();
-    let ask = DecideRequest { digest: &key.digest, id: None, access: RouteAccess::Everyone, cost: 1, client, now };
+    let ask =
+        DecideRequest { digest: &key.digest, id: None, access: RouteAccess::Everyone, cost: Cost::ONE, client, now };
     state.decide(ask).await.unwrap()
 }
 

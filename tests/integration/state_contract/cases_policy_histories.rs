@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
+use domain::budget::Cost;
 use domain::clock::{self, Micros};
 use domain::identity::Permission;
 use domain::key::policy::{Disabled, DisabledBy, Field, Network, PolicyPatch};
@@ -136,7 +137,7 @@ impl Model {
         let ip = address.parse::<IpAddr>().unwrap();
         let client = Some(&ip);
         let before = everything(state, key, self.now).await;
-        let ask = DecideRequest { digest: &key.digest, id: None, access, cost: 1, client, now: self.now };
+        let ask = DecideRequest { digest: &key.digest, id: None, access, cost: Cost::ONE, client, now: self.now };
         let decision = state.decide(ask).await.unwrap();
         match (self.refusal(required, address), decision) {
             (None, Decision::Admitted(admitted)) => {

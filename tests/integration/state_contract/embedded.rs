@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use domain::budget::Cost;
 use domain::clock::{self, Micros};
 use domain::key::{KeyId, PlainKey};
 use domain::quota::{Quota, RateLimitStatus};
@@ -259,7 +260,7 @@ fn used_and_crashed(dir: &Path, pauses: &[(u64, u32)]) -> (State, State, KeyId, 
     let mut uses = Vec::new();
     for (pause, cost) in pauses.iter().copied() {
         now = now.after(Duration::from_micros(pause));
-        let request = DecideRequest { cost, ..decide_request(&held.digest, now) };
+        let request = DecideRequest { cost: Cost::fixed(cost), ..decide_request(&held.digest, now) };
         if let Decision::Admitted(admitted) = block_on(state.decide(request)).unwrap() {
             uses.push(JournaledUse { key: UsedKey::Key(held.id), time: now, number: admitted.number, cost });
         }

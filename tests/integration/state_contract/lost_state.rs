@@ -8,6 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+use domain::budget::Cost;
 use domain::clock;
 use domain::key::KeyDigest;
 use domain::quota::Quota;
@@ -202,7 +203,7 @@ async fn decide(state: &State, key: &HeldKey) -> Option<Decision> {
         digest,
         id: Some(*id),
         access: RouteAccess::Everyone,
-        cost: 1,
+        cost: Cost::ONE,
         client: None,
         now: clock::now(),
     };

@@ -5,6 +5,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use domain::budget::Cost;
 use domain::clock;
 use domain::key::policy::{Disabled, DisabledBy, Field, PolicyPatch};
 use domain::quota::Quota;
@@ -362,7 +363,9 @@ fn cost_that_was_admitted_without_redis_is_repaid() {
     drop(admit_by_redis(&cut, &key));
     proxy.refuse(true);
     proxy.cut();
-    let ask = |cost| block_on(cut.decide(DecideRequest { cost, ..decide_request(&key.digest, clock::now()) }));
+    let ask = |cost| {
+        block_on(cut.decide(DecideRequest { cost: Cost::fixed(cost), ..decide_request(&key.digest, clock::now()) }))
+    };
     let begun = Instant::now();
     until("the share has ten tokens", || {
         matches!(ask(10), Ok(Decision::Admitted(Admitted { provisional: true, .. }))).then_some(())

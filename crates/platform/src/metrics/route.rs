@@ -47,6 +47,12 @@ impl Metrics {
             busy: counter("busy"),
         }
     }
+
+    /// The counter of requests to a route that cost more than they had reserved. Its name must come from the
+    /// configuration.
+    pub fn cost_over(&self, name: &str) -> IntCounter {
+        self.cost_over.with_label_values(&[name])
+    }
 }
 
 impl RouteMetrics {

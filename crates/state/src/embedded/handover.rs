@@ -132,6 +132,7 @@ mod tests {
     use super::*;
     use crate::embedded::Settings;
     use crate::{Change, ChangeError, Org, RouteAccess};
+    use domain::budget::Cost;
     use domain::key::{KeyDigest, OrgTag};
     use domain::quota::Quota;
     use domain::refusal::Refusal;
@@ -157,7 +158,7 @@ mod tests {
             digest: &digest,
             id: None,
             access: RouteAccess::Everyone,
-            cost: 1,
+            cost: Cost::ONE,
             client: None,
             now: Micros(1),
         };

@@ -10,6 +10,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{oneshot, watch};
 
 use crate::{DecideRequest, Decision, RouteAccess, Session};
+use domain::budget::Cost;
 use domain::clock::Micros;
 use domain::identity::Permission;
 use domain::key::{KeyDigest, KeyId};
@@ -36,8 +37,8 @@ pub struct OwnedDecideRequest {
     pub id: Option<KeyId>,
     /// Access that the route grants: to every caller, or to those with a permission; none without a route.
     pub access: OwnedAccess,
-    /// Tokens that the request takes.
-    pub cost: u32,
+    /// Cost of the request.
+    pub cost: Cost,
     /// Address of the client.
     pub client: Option<IpAddr>,
     /// Time of the decision.

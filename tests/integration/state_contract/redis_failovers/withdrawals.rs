@@ -3,6 +3,7 @@
 //! that knows it has noticed the restart, at those as well that know nothing of it; what was taken back is not
 //! repeated.
 
+use domain::budget::Cost;
 use domain::clock;
 use domain::identity::UserId;
 use domain::key::policy::{DisabledBy, Field, PolicyPatch};
@@ -67,10 +68,11 @@ impl Held {
         for (refusal, HeldKey { digest, id }) in refusals.iter_mut().zip([&self.disabled, &self.of_user, &self.of_org])
         {
             let (id, access, now) = (Some(*id), RouteAccess::Everyone, clock::now());
-            *refusal = match state.decide(DecideRequest { digest, id, access, cost: 1, client: None, now }).await? {
-                Decision::Admitted(_) => None,
-                Decision::Denied { refusal, .. } => Some(refusal),
-            };
+            *refusal =
+                match state.decide(DecideRequest { digest, id, access, cost: Cost::ONE, client: None, now }).await? {
+                    Decision::Admitted(_) => None,
+                    Decision::Denied { refusal, .. } => Some(refusal),
+                };
         }
         Ok(refusals)
     }

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use domain::budget::Cost;
 use domain::clock::{self, Micros};
 use domain::identity::UserId;
 use domain::key::{KeyDigest, KeyId, PlainKey};
@@ -127,7 +128,7 @@ impl<'a> Worlds<'a> {
         };
         let required = required.map(|held| permission(if held { "queries:read" } else { "queries:write" }));
         let access = required.as_ref().map_or(RouteAccess::Everyone, RouteAccess::Permission);
-        let ask = DecideRequest { digest: &digest, id, access, cost, client: None, now: key.now };
+        let ask = DecideRequest { digest: &digest, id, access, cost: Cost::fixed(cost), client: None, now: key.now };
         let [embedded, redis] = self.states;
         let decisions = [embedded.decide(ask).await.unwrap(), redis.decide(ask).await.unwrap()];
         let [one, other] = decisions.map(said);

@@ -2,7 +2,8 @@
 //!
 //! - Unknown fields are errors, and so are records that are in it twice, and every value that an operation would refuse
 //!   (`flaws`).
-//! - A field that is absent is left as it is. `null` where a limit is expected means the configured one.
+//! - A field that is absent is left as it is. `null` where a limit is expected means the configured one,
+//!   and `null` for a plan means none.
 
 #![allow(missing_docs, reason = "docs/backup.md says what each field means")]
 
@@ -17,6 +18,7 @@ use domain::identity::Permission;
 use domain::key::KeyId;
 use domain::key::policy::Network;
 use domain::names;
+use domain::plan_name::PlanName;
 use state::ClaimPattern;
 
 /// A whole file.
@@ -35,6 +37,8 @@ pub struct OrgSpec {
     pub suspended: Option<bool>,
     #[serde(default, deserialize_with = "given::deserialize", skip_serializing_if = "Option::is_none")]
     pub concurrent: Option<Option<u32>>,
+    #[serde(default, deserialize_with = "given::deserialize", skip_serializing_if = "Option::is_none")]
+    pub plan: Option<Option<PlanName>>,
     #[serde(default)]
     pub policy: OrgPolicyUpdate,
     #[serde(default)]
@@ -55,6 +59,8 @@ pub struct UserSpec {
     pub responsible: Option<String>,
     pub permissions: Option<Vec<Permission>>,
     pub suspended: Option<bool>,
+    #[serde(default, deserialize_with = "given::deserialize", skip_serializing_if = "Option::is_none")]
+    pub plan: Option<Option<PlanName>>,
     #[serde(default)]
     pub removed: bool,
 }
@@ -93,6 +99,8 @@ pub struct KeySpec {
     pub name: Option<String>,
     #[serde(default, deserialize_with = "given::deserialize", skip_serializing_if = "Option::is_none")]
     pub limits: Option<Option<LimitSpec>>,
+    #[serde(default, deserialize_with = "given::deserialize", skip_serializing_if = "Option::is_none")]
+    pub plan: Option<Option<PlanName>>,
     /// This and the others of the policy: absent as it is, `null` cleared, else the whole value.
     #[serde(default, deserialize_with = "given::deserialize", skip_serializing_if = "Option::is_none")]
     pub permissions: Option<Option<Vec<Permission>>>,
@@ -141,9 +149,9 @@ impl Document {
 impl OrgSpec {
     /// The organization without its users, rules and keys.
     pub fn alone(&self) -> Self {
-        let Self { name, suspended, concurrent, policy, .. } = self;
-        let (name, policy) = (name.clone(), *policy);
-        Self { name, suspended: *suspended, concurrent: *concurrent, policy, ..Self::default() }
+        let Self { name, suspended, concurrent, plan, policy, .. } = self;
+        let (name, plan, policy) = (name.clone(), plan.clone(), *policy);
+        Self { name, suspended: *suspended, concurrent: *concurrent, plan, policy, ..Self::default() }
     }
 
     /// The number of records, the organization among them.

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::caller::Caller;
 use super::document::{KeySpec, LimitSpec, OrgSpec};
-use super::step::{Action, Fields, Named, PlanStep};
+use super::step::{Action, Fields, Named, PlanStep, plan_text};
 use crate::management::policy_text::{expires_text, networks_text, permissions_text, tags_text};
 use crate::management::{
     Key, KeyImport, KeyLimits, KeyUpdate, LimitUpdate, ManagementError, Org, PolicyUpdate, disable_key, enable_key,
@@ -21,8 +21,9 @@ use domain::quota::Quota;
 use platform::settings::WithUnit;
 
 /// The fields of every new key.
-const NEW: [(&str, &str); 7] = [
+const NEW: [(&str, &str); 8] = [
     ("limits", "configured"),
+    ("plan", "none"),
     ("permissions", "all"),
     ("expires", "none"),
     ("networks", "any"),
@@ -95,7 +96,7 @@ async fn import(by: Caller<'_>, org: &OrgSpec, spec: &KeySpec, of: Named) -> Res
         id: spec.id,
         name: spec.name.as_deref().unwrap_or_default(),
         limits: spec.limits.flatten().map(LimitUpdate::from),
-        plan: None,
+        plan: spec.plan.clone().flatten(),
         policy: update_of(spec, &KeyPolicy::default()),
         disabled: spec.disabled == Some(true),
     };
@@ -121,7 +122,8 @@ async fn change(by: Caller<'_>, key: &Key, org: &Org, spec: &KeySpec) -> Result<
     };
     let limits = spec.limits.filter(|wanted| !is_present(wanted));
     let limits = limits.map(|own| own.map(|own| LimitUpdate::from(own).into()));
-    let update = KeyUpdate { policy, limits, ..KeyUpdate::default() };
+    let plan = spec.plan.clone().filter(|wanted| *wanted != key.plan);
+    let update = KeyUpdate { policy, limits, plan };
     let mut after = key.clone();
     if update != KeyUpdate::default() {
         after = update_key(management, actor, key.id, update, now).await?;
@@ -174,6 +176,7 @@ fn fields(key: &Key, expires: String) -> Fields {
     vec![
         ("user", key.email.clone()),
         ("limits", if own { limits() } else { "configured".to_owned() }),
+        ("plan", plan_text(key.plan.as_ref())),
         ("permissions", permissions.as_deref().map_or_else(|| "all".to_owned(), permissions_text)),
         ("expires", expires),
         ("networks", networks_text(networks)),

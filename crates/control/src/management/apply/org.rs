@@ -4,15 +4,16 @@ use std::time::Duration;
 
 use super::caller::{Caller, found};
 use super::document::OrgSpec;
-use super::step::{Fields, Named, PlanStep};
+use super::step::{Fields, Named, PlanStep, plan_text};
 use crate::management::{ManagementError, Org, OrgUpdate, create_org, show_org, update_org};
 use domain::names;
 use platform::settings::WithUnit;
 use state::LOOK_TAKEN;
 
 /// The fields of every new organization.
-const NEW: [(&str, &str); 5] = [
+const NEW: [(&str, &str); 6] = [
     ("concurrent", "configured"),
+    ("plan", "none"),
     ("suspended", "false"),
     ("max_expiry", "none"),
     ("default_expiry", "none"),
@@ -34,8 +35,8 @@ pub(super) async fn make(by: Caller<'_>, spec: &OrgSpec, of: Named) -> Result<Op
     let update = OrgUpdate {
         suspended: spec.suspended.filter(|wanted| *wanted != org.suspended),
         concurrent: spec.concurrent.filter(|wanted| *wanted != org.concurrent),
+        plan: spec.plan.clone().filter(|wanted| *wanted != org.plan),
         policy: policy.then_some(Some(spec.policy)),
-        ..OrgUpdate::default()
     };
     let after = if update == OrgUpdate::default() {
         org
@@ -66,6 +67,7 @@ fn fields(org: &Org) -> Fields {
     let or_configured = |value: Option<String>| value.unwrap_or_else(|| "configured".to_owned());
     vec![
         ("concurrent", or_configured(org.concurrent.map(|concurrent| concurrent.to_string()))),
+        ("plan", plan_text(org.plan.as_ref())),
         ("suspended", org.suspended.to_string()),
         ("max_expiry", expiry(org.policy.max_expiry)),
         ("default_expiry", expiry(org.policy.default_expiry)),

@@ -2,6 +2,7 @@
 
 use std::fmt;
 
+use domain::plan_name::PlanName;
 use serde::{Deserialize, Serialize};
 
 /// Kind of a record, `organization`, `user`, `rule` or `key`, and its name.
@@ -99,4 +100,9 @@ impl fmt::Display for PlanStep {
         }
         self.reason.as_ref().map_or(Ok(()), |reason| write!(f, ": {reason}"))
     }
+}
+
+/// A plan, as steps show it.
+pub(super) fn plan_text(plan: Option<&PlanName>) -> String {
+    plan.map_or_else(|| "none".to_owned(), ToString::to_string)
 }

@@ -2,7 +2,7 @@
 
 use super::caller::{Caller, found};
 use super::document::{OrgSpec, UserSpec};
-use super::step::{Action, Fields, Named, PlanStep};
+use super::step::{Action, Fields, Named, PlanStep, plan_text};
 use crate::management::operands::{find_org, normalize_permissions};
 use crate::management::policy_text::permissions_text;
 use crate::management::{
@@ -11,7 +11,7 @@ use crate::management::{
 };
 
 /// The fields of every new user.
-const NEW: [(&str, &str); 2] = [("responsible", "none"), ("suspended", "false")];
+const NEW: [(&str, &str); 3] = [("responsible", "none"), ("plan", "none"), ("suspended", "false")];
 
 /// Makes a user what the document says.
 pub(super) async fn make(
@@ -34,6 +34,7 @@ pub(super) async fn make(
     let mut update = UserUpdate {
         permissions: permissions.filter(|wanted| *wanted != before.permissions),
         suspended: spec.suspended.filter(|wanted| *wanted != before.suspended.is_some()),
+        plan: spec.plan.clone().filter(|wanted| *wanted != before.plan),
         ..UserUpdate::default()
     };
     if let Some(wanted) = &spec.responsible {
@@ -61,7 +62,8 @@ async fn create(by: Caller<'_>, org: &OrgSpec, spec: &UserSpec, of: Named) -> Re
             "was removed, for good; take it out of the file, or create another with `keygate user create`",
         );
     }
-    let grants = UserGrants::from(spec.permissions.clone().unwrap_or_default());
+    let grants =
+        UserGrants { permissions: spec.permissions.clone().unwrap_or_default(), plan: spec.plan.clone().flatten() };
     let mut user = match (&spec.service, &spec.responsible) {
         (None, _) => create_user(management, actor, &org.name, handle, grants, now).await?,
         (Some(_), None) => return conflict("is new, and needs a `responsible` person to be created with"),
@@ -79,6 +81,7 @@ fn fields(user: &User) -> Fields {
     vec![
         ("permissions", permissions_text(&user.permissions)),
         ("responsible", responsible.unwrap_or_else(|| "none".to_owned())),
+        ("plan", plan_text(user.plan.as_ref())),
         ("suspended", user.suspended.is_some().to_string()),
     ]
 }

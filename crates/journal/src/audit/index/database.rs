@@ -4,6 +4,7 @@
 //! transaction has left, and wait for no lock (a write-ahead log).
 
 use std::fs::File;
+use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
@@ -127,10 +128,37 @@ pub(crate) fn delete(path: &Path) {
 /// # Errors
 /// If there is no index, or it is damaged.
 pub(crate) fn open_for_reading(directory: &Path) -> rusqlite::Result<Option<Connection>> {
+    let path = directory.join(FILE);
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
-    let database = Connection::open_with_flags(directory.join(FILE), flags)?;
-    let supported = version(&database)? == VERSION;
-    Ok(supported.then_some(database))
+    let open = |name: &Path, flags| {
+        let database = Connection::open_with_flags(name, flags)?;
+        let supported = version(&database)? == VERSION;
+        Ok(supported.then_some(database))
+    };
+    match open(&path, flags) {
+        // The memory that readers share is a file as well, for which a full disk has no room. Where nothing is
+        // in a log, the database is whole, and on a full disk nothing is written to it.
+        Err(error) if is_out_of_space(&error) && !has_log(&path) => {
+            open(Path::new(&unchanging(&path)), flags | OpenFlags::SQLITE_OPEN_URI)
+        }
+        opened => opened,
+    }
+}
+
+/// Returns whether there is anything in a write-ahead log.
+fn has_log(path: &Path) -> bool {
+    let mut name = path.as_os_str().to_owned();
+    name.push("-wal");
+    std::fs::metadata(name).is_ok_and(|log| log.len() > 0)
+}
+
+/// The name of a database that no process changes (<https://www.sqlite.org/uri.html>).
+fn unchanging(path: &Path) -> String {
+    let escaped = path.as_os_str().as_bytes().iter().map(|byte| match byte {
+        b'/' | b'.' | b'-' | b'_' | b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' => char::from(*byte).to_string(),
+        byte => format!("%{byte:02X}"),
+    });
+    format!("file:{}?immutable=1", escaped.collect::<String>())
 }
 
 fn version(database: &Connection) -> rusqlite::Result<i64> {

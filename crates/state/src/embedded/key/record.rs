@@ -20,6 +20,7 @@ use crate::listing::KeyPosition;
 use crate::{Admitted, ChangeError, CredentialStatus, DecideRequest, Decision, Defaults, GivenPlans, Key, KeyActors};
 use crate::{KeyExport, LimitsInForce, Reservation};
 use crate::{RevocationEntry, RevokedBy, Validity};
+use domain::budget::Cost;
 use domain::clock::Micros;
 use domain::identity::{OrgId, Principal, UserId};
 use domain::key::policy::{Disabled, KeyPolicy};
@@ -170,23 +171,24 @@ impl KeyRecord {
             }
         }
         let quota = state.quota();
-        if request.cost > quota.burst {
+        let Cost { tokens, units } = request.cost;
+        if tokens > quota.burst {
             return Err(Refusal::CostOverLimit);
         }
         // The tokens are looked for before the slot is acquired, and taken after it: a request that is denied for its
         // rate never holds a slot, not even for a moment, and one that is denied for its slot keeps its tokens.
-        let taken = state.bucket.try_take(quota, request.cost, request.now).map_err(|_| Refusal::RateLimited)?;
+        let taken = state.bucket.try_take(quota, tokens, request.now).map_err(|_| Refusal::RateLimited)?;
         let terms = state.terms.as_deref();
         // So it is with the budget, whose meter stays locked meanwhile.
         let budget = terms.and_then(|terms| terms.of_plan.budget.as_ref());
-        let reserving = budget.map(|(budget, meter)| meter.begin(*budget, request.cost, request.now));
+        let reserving = budget.map(|(budget, meter)| meter.begin(*budget, units, request.now));
         let reserving = reserving.transpose().map_err(|_| Refusal::QuotaExhausted)?;
         let (permit, in_flight) = Permit::acquire(terms.and_then(KeyTerms::slots), &state.entitlements.org)?;
         let permit = crate::Permit::Embedded(permit);
         let permit = match reserving {
             Some(reserving) => {
                 let (total, meter) = reserving.reserve();
-                permit.with_reservation(Reservation::embedded(total, request.cost.into(), meter))
+                permit.with_reservation(Reservation::embedded(total, units.into(), meter))
             }
             None => permit,
         };
@@ -226,7 +228,7 @@ impl KeyRecord {
 
     /// The rate-limit status after a request.
     fn status_of(&self, state: &KeyState, request: DecideRequest<'_>, in_flight: u32) -> RateLimitStatus {
-        self.status_at(state, (request.cost, request.now), in_flight)
+        self.status_at(state, (request.cost.tokens, request.now), in_flight)
     }
 
     fn status_at(&self, state: &KeyState, (cost, now): (u32, Micros), in_flight: u32) -> RateLimitStatus {
@@ -504,7 +506,14 @@ mod tests {
         }
         let decide = |digest| {
             let access = RouteAccess::Everyone;
-            match state.decide(DecideRequest { digest, id: None, access, cost: 1, client: None, now: Micros(2) }) {
+            match state.decide(DecideRequest {
+                digest,
+                id: None,
+                access,
+                cost: Cost::ONE,
+                client: None,
+                now: Micros(2),
+            }) {
                 Decision::Admitted(admitted) => admitted.principal,
                 Decision::Denied { refusal, .. } => panic!("{refusal:?}"),
             }

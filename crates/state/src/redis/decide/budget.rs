@@ -13,8 +13,8 @@ use crate::redis::record_codec::new_version;
 use domain::budget::{Budget, BudgetStatus, BudgetSubject, BudgetTotal, Spender};
 use domain::clock::Micros;
 
-/// Length of the packed argument: seven numbers and a name.
-pub(super) const BUDGET_LENGTH: usize = 8 * 8;
+/// Length of the packed argument: eight numbers and a name.
+pub(super) const BUDGET_LENGTH: usize = 8 * 9;
 
 /// The budget of a cached key.
 pub(super) struct KeyBudget {
@@ -130,8 +130,9 @@ impl BudgetCall {
         self.untold.is_some()
     }
 
-    /// The argument: whose record has the counter (the number of its key), units, the period, and what is told.
-    pub(super) fn encode(&self, counter: &BudgetCounter) -> [u8; BUDGET_LENGTH] {
+    /// The argument: whose record has the counter (the number of its key), units, those that the request
+    /// reserves, the period, and what is told.
+    pub(super) fn encode(&self, counter: &BudgetCounter, reserve: u32) -> [u8; BUDGET_LENGTH] {
         let Untold { name, start, returned, exceeded, .. } = self.untold.unwrap_or_default();
         let span = self.budget.per.around(self.now);
         let place = match counter.subject {
@@ -139,7 +140,8 @@ impl BudgetCall {
             BudgetSubject::Org(_) => 2,
             BudgetSubject::User(_) => 3,
         };
-        let numbers = [place, self.budget.units, span.start.0, span.end.0, returned, exceeded, start.0];
+        let (units, reserve) = (self.budget.units, u64::from(reserve));
+        let numbers = [place, units, reserve, span.start.0, span.end.0, returned, exceeded, start.0];
         let mut packed = [0; BUDGET_LENGTH];
         let (fields, _) = packed.as_chunks_mut::<8>();
         for (field, value) in fields.iter_mut().zip(numbers.map(packed_number).into_iter().chain([name])) {

@@ -9,6 +9,7 @@ use super::decide_codec::{
 use super::key_cache::CachedKey;
 use super::shared::DeciderShared;
 use crate::redis::packed::packed_number;
+use domain::budget::Cost;
 
 /// Keys and arguments of a call that are encoded for it.
 pub struct CallArguments {
@@ -50,8 +51,9 @@ impl CallArguments {
             encode_sign(&mut request[request_length..], shared.slots.sign_of(key.lease.hash_slot));
             request_length += SIGN_LENGTH;
         }
-        if evaluation.cost() > 1 {
-            encode_cost(&mut request[request_length..], evaluation.cost());
+        let Cost { tokens, units } = evaluation.cost();
+        if tokens > 1 {
+            encode_cost(&mut request[request_length..], tokens);
             request_length += COST_LENGTH;
         }
         let mut arguments = 2;
@@ -70,7 +72,7 @@ impl CallArguments {
             request,
             request_length,
             reported_uses: if reports_something { shared.names.reported_uses(key.tag()) } else { String::new() },
-            budget: budget.map(|(call, budget)| call.encode(&budget.counter)),
+            budget: budget.map(|(call, budget)| call.encode(&budget.counter, units)),
             uses: of_uses,
             uses_length,
             keys,

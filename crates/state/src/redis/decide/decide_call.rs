@@ -137,20 +137,20 @@ impl Drop for DecideCall<'_> {
         runtime.spawn(async move {
             let result = finishing.await;
             let ran = took_token(&result);
-            give_back(&shared, &key, cost, result);
+            give_back(&shared, &key, cost.units, result);
             if late_answer.is_some_and(|late_answer| late_answer.complete(ran)) {
-                shared.record_unreported(&key, cost);
+                shared.record_unreported(&key, cost.tokens);
             }
         });
     }
 }
 
 /// Gives back what a call has reserved of a budget whose caller has gone: its request was not forwarded.
-fn give_back(shared: &DeciderShared, key: &Arc<CachedKey>, cost: u32, result: CallResult) {
+fn give_back(shared: &DeciderShared, key: &Arc<CachedKey>, units: u32, result: CallResult) {
     if let Ok(CallOutcome::Admitted(decided, _)) = result
         && let Some(status) = decided.budget
     {
-        RedisReservation::new(key, &shared.unreported_keys).settle(status.start, cost.into(), 0);
+        RedisReservation::new(key, &shared.unreported_keys).settle(status.start, units.into(), 0);
     }
 }
 

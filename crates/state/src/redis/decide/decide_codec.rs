@@ -12,7 +12,7 @@ use crate::redis::packed::{packed_number, unpack, unpack_signed, unsigned};
 use crate::redis::record_codec::{Fields, StoredRecords};
 use crate::redis::settings::Settings;
 use crate::redis::slots::{PendingReport, SignOfLife, SlotLease};
-use domain::budget::BudgetStatus;
+use domain::budget::{BudgetStatus, Cost};
 use domain::clock::Micros;
 use domain::quota::{Quota, RateLimitStatus, SlotStatus};
 use domain::refusal::Refusal;
@@ -76,10 +76,10 @@ impl From<&DecideError> for Unavailable {
 /// The gateway's evaluation of its cached records, which the script applies if they are current.
 #[derive(Clone, Copy)]
 pub enum Evaluation {
-    /// The records allow the request, which costs so many tokens.
+    /// The records allow the request, which costs so much.
     Allowed {
-        /// Tokens that it takes.
-        cost: u32,
+        /// Its cost.
+        cost: Cost,
     },
     /// The records refuse it.
     Refused(Refusal),
@@ -88,9 +88,9 @@ pub enum Evaluation {
 }
 
 impl Evaluation {
-    /// Tokens that the request takes if it is admitted.
-    pub(super) fn cost(self) -> u32 {
-        if let Self::Allowed { cost } = self { cost } else { 1 }
+    /// Cost of the request if it is admitted.
+    pub(super) fn cost(self) -> Cost {
+        if let Self::Allowed { cost } = self { cost } else { Cost::ONE }
     }
 
     fn code(self) -> u64 {

@@ -15,10 +15,10 @@
 --          than one token, how many
 -- ARGV[3]  only with unreported uses: the name under which they are reported, and, if they took more than a token each,
 --          by how many tokens more, packed; empty without unreported uses
--- ARGV[4]  only of a key with a budget: which record has its counter (the number of its key), its units, start and end
---          of the period, units that came back, units by which responses exceeded what they had reserved, start of the
---          period of both, and the name under which they are reported. The counter is the field `spent` of the record:
---          start of the period, and units
+-- ARGV[4]  only of a key with a budget: which record has its counter (the number of its key), its units, those that
+--          the request reserves, start and end of the period, units that came back, units by which responses exceeded
+--          their reservations, start of the period of both, and the name under which they are reported. The counter is
+--          the field `spent` of the record: start of the period, and units
 --
 -- The gateway has read the three records before and sends their versions. What never changes within a version (digests,
 -- revocation, user, permissions, suspension, limits) it has evaluated itself, and the result is part of the request. So
@@ -112,9 +112,9 @@ if length >= 160 then
 end
 
 local budget, counter, start, spent, is_spent_changed = ARGV[4], nil, 0, 0, false
-local place, units, begin, finish, returned, exceeded, since, report
+local place, units, reserve, begin, finish, returned, exceeded, since, report
 if budget then
-  place, units, begin, finish, returned, exceeded, since, report = unpack('<dddddddc8', budget)
+  place, units, reserve, begin, finish, returned, exceeded, since, report = unpack('<ddddddddc8', budget)
   if code == ADMITTED and (now < begin or now >= finish) then return pack('<ddddd', OTHER_PERIOD, now, 0, 0, 0) end
   counter = place == 3 and user or KEYS[place]
   start = begin
@@ -154,7 +154,7 @@ if released > 0 then
 end
 
 if code == ADMITTED and level < cost * per then code = RATE_LIMITED end
-if budget and code == ADMITTED and spent + cost > units then code = QUOTA_EXHAUSTED end
+if budget and code == ADMITTED and spent + reserve > units then code = QUOTA_EXHAUSTED end
 if of_key then
   count_key_slots(of_key, code == ADMITTED, there, now, lease)
   if code == ADMITTED and of_key.taken >= of_key.limit then code = KEY_TOO_MANY end
@@ -173,7 +173,7 @@ if code == ADMITTED and taken >= limit then code = TOO_MANY end
 if code == ADMITTED then
   level, uses, used = level - cost * per, uses + 1, now
   taken, held = taken + 1, held + 1
-  if budget then spent, is_spent_changed = spent + cost, true end
+  if budget then spent, is_spent_changed = spent + reserve, true end
   if not org[2] then first_end = math.min(first_end, now + lease) end
 end
 if code == ADMITTED or unreported > 0 or set_back then
