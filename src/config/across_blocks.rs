@@ -39,8 +39,8 @@ fn check_upgrades(file: &Section<'_>, upstreams: &[Upstream], routes: &[RouteSet
 /// Reports routes that cost more than a bucket ever has: no request to them would be admitted.
 fn check_costs(file: &Section<'_>, quotas: &[(String, Quota)], routes: &[RouteSettings]) {
     for (block, Quota { burst, .. }) in quotas {
-        for RouteSettings { name, cost, .. } in routes.iter().filter(|route| route.cost.tokens > *burst) {
-            let cost = cost.tokens;
+        for RouteSettings { name, cost, .. } in routes.iter().filter(|route| route.cost.tokens() > *burst) {
+            let cost = cost.tokens();
             file.report(
                 "routes",
                 format_args!(

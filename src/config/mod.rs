@@ -199,7 +199,7 @@ impl Config {
 
     /// The most tokens that a request takes.
     pub fn largest_cost(&self) -> u32 {
-        self.routes.iter().map(|route| route.cost.tokens).fold(1, u32::max)
+        self.routes.iter().map(|route| route.cost.tokens()).fold(1, u32::max)
     }
 
     /// The names of upstreams that no route uses; none without routes.

@@ -201,8 +201,7 @@ fn cost(value: &Value<'_>) -> Result<(Cost, Option<HeaderName>), Reported> {
     value.section(|section| {
         let at_most = section.required("at_most", |value| value.integer(1..=MAX_TOKENS));
         let from = section.required("from", |value| value.parsed("the name of a field, such as X-Cost"));
-        // One token, because those of a bucket never come back.
-        Ok((Cost { tokens: 1, units: at_most? }, Some(from?)))
+        Ok((Cost::at_most(at_most?), Some(from?)))
     })
 }
 

@@ -200,7 +200,7 @@ impl Gateway {
         let opening = Use {
             number: Some(admitted.number),
             provisional: admitted.provisional,
-            cost: route.cost.tokens,
+            cost: route.cost.tokens(),
             budget: admitted.permit.reservation().map(|reserved| reserved.total),
             ..texts.opening(arrival, head, Some(&admitted.principal))
         };

@@ -17,22 +17,37 @@ use crate::key::KeyId;
 /// The most units of a budget: sums of them stay exact in an `f64`, in which Redis's Lua computes.
 pub const MAX_UNITS: u64 = 1_000_000_000_000_000;
 
-/// Cost of a request.
+/// Cost of a request: tokens of the key's bucket, and units that it reserves of a budget, where there is one. In 32 bits,
+/// because the future of each request holds some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Cost {
-    /// Tokens that it takes from the key's bucket. 1 to 1,000,000,000.
-    pub tokens: u32,
-    /// Units that it reserves of a budget, where there is one. 1 to 1,000,000,000.
-    pub units: u32,
-}
+#[serde(transparent)]
+pub struct Cost(u32);
 
 impl Cost {
     /// That of nearly all requests.
     pub const ONE: Self = Self::fixed(1);
+    /// Set where the response says the units: then the request takes one token.
+    const METERED: u32 = 1 << 31;
 
-    /// A cost that is known beforehand: as many tokens as units.
+    /// A cost that is known beforehand: as many tokens as units, 1 to 1,000,000,000.
     pub const fn fixed(cost: u32) -> Self {
-        Self { tokens: cost, units: cost }
+        Self(cost & !Self::METERED)
+    }
+
+    /// A cost that the response says: at most so many units, 1 to 1,000,000,000, and one token, because those of a
+    /// bucket never come back.
+    pub const fn at_most(units: u32) -> Self {
+        Self(units | Self::METERED)
+    }
+
+    /// Tokens that it takes from the key's bucket.
+    pub const fn tokens(self) -> u32 {
+        if self.0 & Self::METERED == 0 { self.0 } else { 1 }
+    }
+
+    /// Units that it reserves of a budget.
+    pub const fn units(self) -> u32 {
+        self.0 & !Self::METERED
     }
 }
 
@@ -258,6 +273,16 @@ mod tests {
             let last = period.around(Micros(u64::MAX));
             assert!(last.start < last.end && last.start > time("9999-11-30T00:00:00Z"), "{last:?}");
         }
+    }
+
+    #[test]
+    fn costs_have_tokens_and_units() {
+        let largest = 1_000_000_000;
+        for cost in [1, 20, largest] {
+            assert_eq!((Cost::fixed(cost).tokens(), Cost::fixed(cost).units()), (cost, cost));
+            assert_eq!((Cost::at_most(cost).tokens(), Cost::at_most(cost).units()), (1, cost));
+        }
+        assert_eq!(serde_json::to_string(&Cost::fixed(20)).unwrap(), "20");
     }
 
     #[test]

@@ -20,7 +20,6 @@ use crate::listing::KeyPosition;
 use crate::{Admitted, ChangeError, CredentialStatus, DecideRequest, Decision, Defaults, GivenPlans, Key, KeyActors};
 use crate::{KeyExport, LimitsInForce, Reservation};
 use crate::{RevocationEntry, RevokedBy, Validity};
-use domain::budget::Cost;
 use domain::clock::Micros;
 use domain::identity::{OrgId, Principal, UserId};
 use domain::key::policy::{Disabled, KeyPolicy};
@@ -171,7 +170,7 @@ impl KeyRecord {
             }
         }
         let quota = state.quota();
-        let Cost { tokens, units } = request.cost;
+        let (tokens, units) = (request.cost.tokens(), request.cost.units());
         if tokens > quota.burst {
             return Err(Refusal::CostOverLimit);
         }
@@ -228,7 +227,7 @@ impl KeyRecord {
 
     /// The rate-limit status after a request.
     fn status_of(&self, state: &KeyState, request: DecideRequest<'_>, in_flight: u32) -> RateLimitStatus {
-        self.status_at(state, (request.cost.tokens, request.now), in_flight)
+        self.status_at(state, (request.cost.tokens(), request.now), in_flight)
     }
 
     fn status_at(&self, state: &KeyState, (cost, now): (u32, Micros), in_flight: u32) -> RateLimitStatus {
@@ -495,6 +494,7 @@ mod tests {
     use super::*;
     use crate::embedded::fixture::Fixture;
     use crate::{Change, RouteAccess};
+    use domain::budget::Cost;
 
     #[tokio::test]
     async fn oldest_principals_are_forgotten_and_made_again() {

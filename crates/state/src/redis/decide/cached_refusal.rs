@@ -43,7 +43,7 @@ impl CachedKey {
         } else {
             // The permissions are those of the key and its user.
             let refusal = request.access.refusal(&self.permissions);
-            refusal.or_else(|| (request.cost.tokens > self.quota.burst).then_some(Refusal::CostOverLimit))
+            refusal.or_else(|| (request.cost.tokens() > self.quota.burst).then_some(Refusal::CostOverLimit))
         }
     }
 

@@ -9,7 +9,6 @@ use super::decide_codec::{
 use super::key_cache::CachedKey;
 use super::shared::DeciderShared;
 use crate::redis::packed::packed_number;
-use domain::budget::Cost;
 
 /// Keys and arguments of a call that are encoded for it.
 pub struct CallArguments {
@@ -51,7 +50,7 @@ impl CallArguments {
             encode_sign(&mut request[request_length..], shared.slots.sign_of(key.lease.hash_slot));
             request_length += SIGN_LENGTH;
         }
-        let Cost { tokens, units } = evaluation.cost();
+        let (tokens, units) = (evaluation.cost().tokens(), evaluation.cost().units());
         if tokens > 1 {
             encode_cost(&mut request[request_length..], tokens);
             request_length += COST_LENGTH;

@@ -137,9 +137,9 @@ impl Drop for DecideCall<'_> {
         runtime.spawn(async move {
             let result = finishing.await;
             let ran = took_token(&result);
-            give_back(&shared, &key, cost.units, result);
+            give_back(&shared, &key, cost.units(), result);
             if late_answer.is_some_and(|late_answer| late_answer.complete(ran)) {
-                shared.record_unreported(&key, cost.tokens);
+                shared.record_unreported(&key, cost.tokens());
             }
         });
     }

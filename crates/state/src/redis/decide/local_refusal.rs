@@ -92,12 +92,12 @@ fn find_refusal(basis: &Basis, key: &CachedKey, request: &DecideRequest<'_>) -> 
 fn find_exceeded_limit(basis: &Basis, key: &CachedKey, request: &DecideRequest<'_>) -> Option<Refusal> {
     let now = request.now;
     // By the cost of this request: what another one could not pay may be enough.
-    if basis.bucket.try_take(key.quota, request.cost.tokens, now).is_err() {
+    if basis.bucket.try_take(key.quota, request.cost.tokens(), now).is_err() {
         return Some(Refusal::RateLimited);
     }
     if basis.refusal == Refusal::QuotaExhausted
         && let Some(status) = basis.budget
-        && u64::from(request.cost.units) > status.remaining()
+        && u64::from(request.cost.units()) > status.remaining()
         && now < status.end
     {
         return Some(Refusal::QuotaExhausted);
@@ -116,6 +116,6 @@ fn status_at(basis: &Basis, key: &CachedKey, request: &DecideRequest<'_>) -> Rat
     let in_flight = basis.held_elsewhere.saturating_add(key.lease.held());
     let key_slots = key.slot_status(basis.key_slots_elsewhere);
     let bucket = basis.bucket.refill(key.quota, request.now);
-    let status = rate_limit_status((bucket, key.quota), request.cost.tokens, key.concurrent, in_flight, key_slots);
+    let status = rate_limit_status((bucket, key.quota), request.cost.tokens(), key.concurrent, in_flight, key_slots);
     RateLimitStatus { budget: basis.budget.map(Box::new), ..status }
 }

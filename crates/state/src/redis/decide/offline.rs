@@ -49,11 +49,11 @@ impl DeciderShared {
         if let Some(refusal) = refusal {
             return Some(Decision::Denied { refusal, principal: Some(principal), rate_limit: None });
         }
-        Some(match self.take_exact(&key, request.cost.tokens, down_since(&key), now)? {
+        Some(match self.take_exact(&key, request.cost.tokens(), down_since(&key), now)? {
             Ok((permits, rate_limit, number)) => {
                 // While the reply of Redis is still awaited, the awaiting task decides whether to report the use.
                 if late_answer.is_none_or(LateAnswer::admit_locally) {
-                    self.record_unreported(&key, request.cost.tokens);
+                    self.record_unreported(&key, request.cost.tokens());
                 }
                 let permit = Permit::Redis(permits);
                 let validity = key.validity();

@@ -219,13 +219,13 @@ fn admitted(
         Some((budget, status)) => {
             let counter = RedisReservation::new(key, &shared.unreported_keys);
             let total = budget.counter.total(status);
-            Permit::Redis(permits).with_reservation(Reservation::redis(total, request.cost.units.into(), counter))
+            Permit::Redis(permits).with_reservation(Reservation::redis(total, request.cost.units().into(), counter))
         }
         None => Permit::Redis(permits),
     };
     Decision::Admitted(Admitted {
         principal: Arc::clone(&key.principal),
-        rate_limit: decided.rate_limit_status(key, request.cost.tokens),
+        rate_limit: decided.rate_limit_status(key, request.cost.tokens()),
         number: decided.uses,
         permit,
         provisional: false,
@@ -235,6 +235,7 @@ fn admitted(
 
 /// Callers that are not authenticated learn nothing about the key's limits.
 fn denied(key: &CachedKey, request: &DecideRequest<'_>, decided: &Decided, refusal: Refusal) -> Decision {
-    let rate_limit = refusal.is_of_authenticated_caller().then(|| decided.rate_limit_status(key, request.cost.tokens));
+    let rate_limit =
+        refusal.is_of_authenticated_caller().then(|| decided.rate_limit_status(key, request.cost.tokens()));
     Decision::Denied { refusal, principal: Some(Arc::clone(&key.principal)), rate_limit }
 }
