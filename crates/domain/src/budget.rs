@@ -17,8 +17,8 @@ use crate::key::KeyId;
 /// The most units of a budget: sums of them stay exact in an `f64`, in which Redis's Lua computes.
 pub const MAX_UNITS: u64 = 1_000_000_000_000_000;
 
-/// Cost of a request: tokens of the key's bucket, and units that it reserves of a budget, where there is one. In 32 bits,
-/// because the future of each request holds some.
+/// Cost of a request: tokens of the key's bucket, and units that it reserves of a budget, where there is one. In 32
+/// bits, because the future of each request holds some.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Cost(u32);

@@ -66,7 +66,8 @@ impl ReadRecords {
             let Some(record) = self.user_record(transaction, names, &stored.user) else { continue };
             if changed == Some(stored.user.id) {
                 require_version(transaction, record, stored, failure());
-            } else {
+            } else if stored.user.removed.is_none() {
+                // One that was removed stays so: a plan may read it, for the limits of a key.
                 transaction.check(Check::NoField(record, "removed"), failure());
             }
         }
