@@ -13,6 +13,7 @@ use super::installation::Installation;
 use super::list::{self, List, Row};
 use super::output::{self, line, note, or_dash, seconds, word};
 use super::plan_flags::limits_origin;
+use super::quota::quota_text;
 use super::show::{self, Fields, Format, OWN_LIMIT, Shown, asterisk, responsible, time};
 use super::table::Column;
 use super::{CliError, control};
@@ -80,6 +81,7 @@ impl Shown for Key {
             ("user", owner(&self.email, self.user, self.user_kind)),
             ("limit", format!("{} {}", limit(&self.limits), limits_origin(&self.limits))),
             ("plan", or_dash(self.plan.as_ref())),
+            ("quota", or_dash(self.limits.quota.as_ref().map(quota_text))),
         ];
         fields.extend(policy_fields(&self.policy));
         fields.extend([

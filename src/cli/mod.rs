@@ -51,6 +51,7 @@ mod key;
 mod key_generate;
 mod key_policy;
 mod plan_flags;
+mod quota;
 mod session;
 mod token;
 mod federation;
@@ -142,6 +143,8 @@ enum Command {
     User(RemoteCommand<user::Command>),
     /// Manage API keys
     Key(RemoteCommand<key::Command>),
+    /// Set, show and correct the quotas of organizations, users and keys: units of a day or a month
+    Quota(RemoteCommand<quota::Command>),
     /// Create, list and revoke the tokens by which programs manage organizations, users and keys over the network
     Token(RemoteCommand<token::Command>),
     /// Create sign-in links for the dashboard, list sessions, and end them
@@ -241,6 +244,7 @@ impl Cli {
             Command::Apply(args) => args.run(installation),
             Command::Convert(args) => args.run(),
             Command::Key(args) => args.run(installation),
+            Command::Quota(args) => args.run(installation),
             Command::Session(args) => args.run(installation),
             Command::Token(args) => args.run(installation),
             Command::State(args) => args.run(installation),
@@ -273,6 +277,7 @@ impl Command {
             Self::Org(args) => &args.remote,
             Self::User(args) => &args.remote,
             Self::Key(args) => &args.remote,
+            Self::Quota(args) => &args.remote,
             Self::Token(args) => &args.remote,
             Self::Federation(args) => &args.remote,
             Self::State(args) => &args.remote,

@@ -10,10 +10,12 @@ use super::installation::Installation;
 use super::list::{self, Row};
 use super::output::{or_dash, seconds};
 use super::plan_flags::{NewPlan, PlanChange};
+use super::quota::quota_text;
 use super::show::{self, Fields, OWN_LIMIT, Shown, asterisk, origin};
 use super::table::Column;
 use super::{CliError, RemoteCommand};
 use ::control::management::{Org, OrgPolicyUpdate};
+use domain::budget::Spender;
 use platform::settings::{InvalidDuration, WithUnit, parse_duration};
 use state::{OrgPolicy, UnusedKeys};
 
@@ -150,6 +152,7 @@ impl Shown for Org {
             ("status", status(self).to_owned()),
             ("concurrent", format!("{} {}", self.concurrent_in_force, origin(self.concurrent.is_some()))),
             ("plan", or_dash(self.plan.as_ref())),
+            ("quota", or_dash(self.quota.map(|quota| quota_text(&quota.of(Spender::Org))))),
             ("policy", policy(&self.policy)),
             ("tag", self.tag.to_string()),
             ("created", seconds(self.created)),

@@ -5,7 +5,6 @@ use serde_json::{Value, json};
 
 use super::{CliError, ExitStatus};
 use ::control::management::{KeyLimits, PlanInForce};
-use domain::budget::{Budget, Spender};
 use domain::plan_name::PlanName;
 use state::LimitLevel;
 
@@ -60,7 +59,7 @@ impl NewPlan {
 
 /// The origin of the limits of a key, in words.
 pub(super) fn limits_origin(limits: &KeyLimits) -> String {
-    let Some(PlanInForce { name, of, concurrent, quota, missing }) = &limits.plan else {
+    let Some(PlanInForce { name, of, concurrent, missing }) = &limits.plan else {
         return super::show::origin(limits.own).to_owned();
     };
     let of = match of {
@@ -73,14 +72,6 @@ pub(super) fn limits_origin(limits: &KeyLimits) -> String {
     if *missing {
         format!("(as configured: there is no plan {name}, {of})")
     } else {
-        let quota = quota.map(|Budget { units, per, of }| {
-            let whose = match of {
-                Spender::Key => "each key",
-                Spender::User => "each user",
-                Spender::Org => "each organization",
-            };
-            format!(", {units} in a {} for {whose}", per.as_str())
-        });
-        format!("(plan {name} {of}{concurrent}{})", quota.unwrap_or_default())
+        format!("(plan {name} {of}{concurrent})")
     }
 }

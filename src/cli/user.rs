@@ -13,10 +13,12 @@ use super::installation::Installation;
 use super::list::{self, List, Row};
 use super::output::{joined, or_dash, seconds, texts, word};
 use super::plan_flags::{NewPlan, PlanChange};
+use super::quota::quota_text;
 use super::show::{self, Fields, Format, Shown, responsible, time};
 use super::table::Column;
 use super::{CliError, RemoteCommand, output};
 use ::control::management::{ADMIN, User, UserKind};
+use domain::budget::Spender;
 use domain::identity::Permission;
 use domain::names;
 
@@ -263,6 +265,7 @@ impl Shown for User {
             ("suspended", time(self.suspended) + if self.suspended_by_operator { " by the operator" } else { "" }),
             ("responsible", or_dash(self.responsible.as_ref().map(responsible))),
             ("plan", or_dash(self.plan.as_ref())),
+            ("quota", or_dash(self.quota.map(|quota| quota_text(&quota.of(Spender::User))))),
         ]
     }
 }

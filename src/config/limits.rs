@@ -8,7 +8,7 @@ use crate::gateway::PublicSettings;
 use domain::plan_name::PlanName;
 use domain::quota::{MAX_PER, MAX_TOKENS, Quota, QuotaError};
 use platform::settings::{Reported, Section, Value};
-use state::{Bounds, Defaults, GivenPlans, LimitPlan, LimitPlans};
+use state::{Bounds, Defaults, GivenPlan, GivenPlans, LimitPlan, LimitPlans};
 
 /// Requests that an organization may have in flight, as the contract promises.
 const CONCURRENT: u32 = 100;
@@ -67,7 +67,10 @@ impl Limits {
     /// The quotas that keys may have by the file, each with its block.
     pub(super) fn quotas(&self) -> Vec<(String, Quota)> {
         let defaults = Defaults { quota: self.quota, concurrent: self.concurrent, plans: self.plans.clone() };
-        let of_plan = |name| defaults.limits_of(None, GivenPlans { key: Some(name), ..GivenPlans::default() }).quota;
+        let of_plan = |name| {
+            let key = GivenPlan { plan: Some(name), budget: None };
+            defaults.limits_of(None, GivenPlans { key, ..GivenPlans::default() }).quota
+        };
         let of_plans = self.plans.names().map(|name| (format!("plans.{name}"), of_plan(name)));
         std::iter::once(("limits.key".to_owned(), self.quota)).chain(of_plans).collect()
     }

@@ -62,6 +62,79 @@ pub struct Budget {
     pub of: Spender,
 }
 
+impl Budget {
+    /// The subject whose counter the requests of a caller spend; without a key, those of the user's web sessions.
+    pub fn subject(self, key: Option<KeyId>, user: UserId, org: OrgId) -> BudgetSubject {
+        match (self.of, key) {
+            (Spender::Key, Some(key)) => BudgetSubject::Key(key),
+            (Spender::Key, None) | (Spender::User, _) => BudgetSubject::User(user),
+            (Spender::Org, _) => BudgetSubject::Org(org),
+        }
+    }
+}
+
+/// Budget that a key, a user or an organization was given for itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "UncheckedBudget")]
+pub struct OwnBudget {
+    /// Units that may be spent in each period. 1 to [`MAX_UNITS`].
+    pub units: u64,
+    /// The period.
+    pub per: Period,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct UncheckedBudget {
+    units: u64,
+    per: Period,
+}
+
+/// Units that no budget may have.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the units of a quota are 1 to 1,000,000,000,000,000")]
+pub struct InvalidUnits;
+
+impl OwnBudget {
+    /// A budget of so many units.
+    ///
+    /// # Errors
+    /// [`InvalidUnits`].
+    pub fn new(units: u64, per: Period) -> Result<Self, InvalidUnits> {
+        if (1..=MAX_UNITS).contains(&units) { Ok(Self { units, per }) } else { Err(InvalidUnits) }
+    }
+
+    /// The same budget, as that of its subject.
+    pub fn of(self, of: Spender) -> Budget {
+        Budget { units: self.units, per: self.per, of }
+    }
+}
+
+impl TryFrom<UncheckedBudget> for OwnBudget {
+    type Error = InvalidUnits;
+
+    fn try_from(UncheckedBudget { units, per }: UncheckedBudget) -> Result<Self, InvalidUnits> {
+        Self::new(units, per)
+    }
+}
+
+/// As `2000000/month`.
+impl fmt::Display for OwnBudget {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}/{}", self.units, self.per.as_str())
+    }
+}
+
+impl FromStr for OwnBudget {
+    type Err = InvalidUnits;
+
+    fn from_str(text: &str) -> Result<Self, InvalidUnits> {
+        let (units, per) = text.split_once('/').ok_or(InvalidUnits)?;
+        let per = [Period::Day, Period::Month].into_iter().find(|period| period.as_str() == per).ok_or(InvalidUnits)?;
+        Self::new(units.parse().map_err(|_| InvalidUnits)?, per)
+    }
+}
+
 /// Period of a budget, in UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
@@ -296,6 +369,12 @@ mod tests {
             assert_eq!(subject.to_string().parse(), Ok(subject));
             let total = BudgetTotal { subject, start: time("2026-11-01T00:00:00Z"), units: MAX_UNITS };
             assert_eq!(total.to_string().parse(), Ok(total));
+        }
+        let own = OwnBudget { units: 2_000_000, per: Period::Month };
+        assert_eq!((own.to_string().as_str(), own.to_string().parse()), ("2000000/month", Ok(own)));
+        assert_eq!(serde_json::from_str::<OwnBudget>(&serde_json::to_string(&own).unwrap()).unwrap(), own);
+        for text in ["", "5", "0/day", "1000000000000001/day", "5/week"] {
+            assert_eq!(text.parse::<OwnBudget>(), Err(InvalidUnits), "{text}");
         }
         for text in ["", "key:", "person:abcDEF123", "key:abcDEF123/1", "key:abcDEF123/x/1", "org:usr_1/1/1"] {
             assert!(text.parse::<BudgetTotal>().is_err(), "{text}");

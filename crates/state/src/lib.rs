@@ -13,10 +13,13 @@
 use std::path::Path;
 use std::sync::Arc;
 
+use domain::budget::{Budget, BudgetSubject};
 use domain::clock::Micros;
+use domain::key::OrgTag;
 use domain::quota::Quota;
 
 use dispatch::either;
+use spending::{Spending, SpendingChange};
 
 pub mod bucket;
 pub mod spending;
@@ -70,7 +73,7 @@ pub use idempotency::{IdempotencyPlace, IdempotencyRecord, IdempotentRequest};
 pub use identity::{Discontinuity, StateId, StateIdentity};
 pub use key_actors::{ActorName, KeyActors, KeyEvent};
 pub use last_rotation::LastRotation;
-pub use limit_plans::{Defaults, GivenPlans, LimitLevel, LimitPlan, LimitPlans, LimitsInForce};
+pub use limit_plans::{Defaults, GivenPlan, GivenPlans, LimitLevel, LimitPlan, LimitPlans, LimitsInForce};
 pub use listing::{InvalidPosition, KeyList, KeyPosition, Position, SessionList, SessionPosition};
 pub use management_tokens::{MAX_TOKENS, TokenPosition, descendants};
 pub use org_policy::{InvalidPolicy, OrgPolicy, OrgPolicyPatch, TooLate, UnusedKeys};
@@ -228,6 +231,28 @@ impl State {
     pub async fn change(&self, change: Change) -> Result<(), ChangeError> {
         change.validate()?;
         either!(self, state => state.change(change).await)
+    }
+
+    /// Corrects what a subject of the organization with this tag has spent of a budget. Returns the spending of before
+    /// and of after, or none when the correction does not apply: another stretch has begun, or the period ends.
+    ///
+    /// # Errors
+    /// [`ChangeError::Unavailable`]; the correction may hold then.
+    pub async fn change_spending(
+        &self,
+        tag: OrgTag,
+        subject: BudgetSubject,
+        budget: Budget,
+        change: SpendingChange,
+        now: Micros,
+    ) -> Result<Option<[Spending; 2]>, ChangeError> {
+        match self {
+            state if state.identity().is_broken() => Err(ChangeError::lost()),
+            Self::Embedded(state) => state.change_spending(subject, budget, change, now).await,
+            Self::Redis(state) => {
+                redis::Spendings(&state.transactions).change((tag, subject), budget, change, now).await
+            }
+        }
     }
 
     /// The limits of keys and organizations without limits of their own.

@@ -7,6 +7,8 @@
 //! - A name that the configuration does not have gives the quota for all others, and no further level is looked at: a
 //!   plan that was removed from the file never makes a key wider by the plan of its organization.
 //! - The requests in flight of a plan are those of each key, as those of a policy are; the smaller of both bounds.
+//! - A budget of the key, of its user or of its organization itself, the first of these, is before that of the plan, and
+//!   is there without a plan as well.
 //! - Names are looked up when a record is read or the configuration comes into force, and never for a request.
 
 use std::collections::BTreeMap;
@@ -15,7 +17,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use crate::{Key, Org, User};
-use domain::budget::Budget;
+use domain::budget::{Budget, OwnBudget, Spender};
 use domain::plan_name::PlanName;
 use domain::quota::Quota;
 
@@ -52,15 +54,24 @@ struct PlanTable {
     default: Option<PlanName>,
 }
 
-/// The plans that a key, its user and its organization were given.
+/// Plans and own budgets that a key, its user and its organization were given.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GivenPlans<'a> {
     /// Of the key.
-    pub key: Option<&'a PlanName>,
+    pub key: GivenPlan<'a>,
     /// Of its user.
-    pub user: Option<&'a PlanName>,
+    pub user: GivenPlan<'a>,
     /// Of its organization.
-    pub org: Option<&'a PlanName>,
+    pub org: GivenPlan<'a>,
+}
+
+/// Plan and own budget of a key, a user or an organization.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct GivenPlan<'a> {
+    /// The plan.
+    pub plan: Option<&'a PlanName>,
+    /// The budget.
+    pub budget: Option<OwnBudget>,
 }
 
 /// Level that gives a key its limits, the first before the others.
@@ -88,9 +99,9 @@ pub struct LimitsInForce<'a> {
     pub quota: Quota,
     /// Requests in flight by the plan.
     pub concurrent: Option<u32>,
-    /// The budget of the plan.
+    /// The budget: the own one of the key, of its user or of its organization, or that of the plan.
     pub budget: Option<Budget>,
-    /// The level that gives both.
+    /// The level that gives quota and requests in flight.
     pub level: LimitLevel,
     /// The plan at this level.
     pub plan: Option<&'a PlanName>,
@@ -144,10 +155,34 @@ impl<'a> GivenPlans<'a> {
     /// Those of a key with its user and its organization, as far as these are known.
     pub fn of(key: &'a Key, user: Option<&'a User>, org: Option<&'a Org>) -> Self {
         Self {
-            key: key.plan.as_ref(),
-            user: user.and_then(|user| user.plan.as_ref()),
-            org: org.and_then(|org| org.plan.as_ref()),
+            key: key.into(),
+            user: user.map(GivenPlan::from).unwrap_or_default(),
+            org: org.map(GivenPlan::from).unwrap_or_default(),
         }
+    }
+
+    /// The first own budget, of the key before those of its user and its organization.
+    fn own_budget(&self) -> Option<Budget> {
+        let levels = [(self.key, Spender::Key), (self.user, Spender::User), (self.org, Spender::Org)];
+        levels.into_iter().find_map(|(given, of)| Some(given.budget?.of(of)))
+    }
+}
+
+impl<'a> From<&'a Key> for GivenPlan<'a> {
+    fn from(key: &'a Key) -> Self {
+        Self { plan: key.plan.as_ref(), budget: key.budget }
+    }
+}
+
+impl<'a> From<&'a User> for GivenPlan<'a> {
+    fn from(user: &'a User) -> Self {
+        Self { plan: user.plan.as_ref(), budget: user.budget }
+    }
+}
+
+impl<'a> From<&'a Org> for GivenPlan<'a> {
+    fn from(org: &'a Org) -> Self {
+        Self { plan: org.plan.as_ref(), budget: org.budget }
     }
 }
 
@@ -162,15 +197,15 @@ impl Defaults {
         let configured = LimitsInForce {
             quota: self.quota.in_force(own),
             concurrent: None,
-            budget: None,
+            budget: given.own_budget(),
             level: if own.is_some() { LimitLevel::Own } else { LimitLevel::Default },
             plan: None,
             is_missing: false,
         };
         let levels = [
-            (LimitLevel::Key, given.key),
-            (LimitLevel::User, given.user),
-            (LimitLevel::Org, given.org),
+            (LimitLevel::Key, given.key.plan),
+            (LimitLevel::User, given.user.plan),
+            (LimitLevel::Org, given.org.plan),
             (LimitLevel::Plan, self.plans.default()),
         ];
         let first = levels.into_iter().find_map(|(level, plan)| Some((level, plan?)));
@@ -180,7 +215,7 @@ impl Defaults {
                 // A strict configuration makes every quota strict, also those of plans.
                 quota: self.quota.in_force(Some(quota)),
                 concurrent,
-                budget,
+                budget: configured.budget.or(budget),
                 level,
                 plan: Some(name),
                 is_missing: false,
@@ -207,6 +242,8 @@ pub(crate) fn smaller(policy: Option<u32>, plan: Option<u32>) -> Option<u32> {
 
 #[cfg(test)]
 mod tests {
+    use domain::budget::Period;
+
     use super::*;
 
     fn name(text: &str) -> PlanName {
@@ -233,7 +270,7 @@ mod tests {
         // Each level without the ones before it.
         for (first, level) in levels.into_iter().enumerate() {
             let own = (first == 0).then(|| quota(9));
-            let given = |place: usize| (first <= place).then(|| &names[place - 1]);
+            let given = |place: usize| GivenPlan { plan: (first <= place).then(|| &names[place - 1]), budget: None };
             let limits = defaults.limits_of(own, GivenPlans { key: given(1), user: given(2), org: given(3) });
             let expected = [9, 1, 2, 3, 4][first];
             assert_eq!((limits.level, limits.quota.requests), (level, expected));
@@ -248,13 +285,25 @@ mod tests {
     #[test]
     fn missing_plan_gives_the_quota_for_all_others_and_no_further_level() {
         let (gone, two) = (name("gone"), name("two"));
+        let plan = |plan| GivenPlan { plan: Some(plan), budget: None };
         let defaults = defaults(Some("four"));
         let limits =
-            defaults.limits_of(None, GivenPlans { user: Some(&gone), org: Some(&two), ..GivenPlans::default() });
+            defaults.limits_of(None, GivenPlans { user: plan(&gone), org: plan(&two), ..GivenPlans::default() });
         assert_eq!((limits.quota, limits.level, limits.plan), (quota(5), LimitLevel::User, Some(&gone)));
         assert!(limits.is_missing && limits.concurrent.is_none());
-        let own = defaults.limits_of(Some(quota(9)), GivenPlans { key: Some(&gone), ..GivenPlans::default() });
+        let own = defaults.limits_of(Some(quota(9)), GivenPlans { key: plan(&gone), ..GivenPlans::default() });
         assert!(!own.is_missing, "a plan that gives nothing is not missed");
+    }
+
+    #[test]
+    fn own_budget_is_before_that_of_the_plan_and_needs_none() {
+        let own = |units| GivenPlan { plan: None, budget: Some(OwnBudget { units, per: Period::Day }) };
+        let given = GivenPlans { key: own(1), user: own(2), org: own(3) };
+        let budget = |quota, given| defaults(Some("four")).limits_of(quota, given).budget.map(|budget| budget.units);
+        assert_eq!(budget(None, given), Some(1));
+        assert_eq!(budget(Some(quota(9)), GivenPlans { key: GivenPlan::default(), ..given }), Some(2));
+        assert_eq!(budget(None, GivenPlans { org: own(3), ..GivenPlans::default() }), Some(3));
+        assert_eq!(budget(None, GivenPlans::default()), None);
     }
 
     #[test]

@@ -6,14 +6,18 @@ use std::sync::Arc;
 use super::dispatch::{either, lookups};
 use super::identity::IdentityGuard;
 use super::redis::IdentityRecord;
-use super::redis::directory::{self, KeyActorIndex, Keys, ManagementTokens, Orgs, Sessions, UserIndex, Users};
+use super::redis::directory::{
+    self, KeyActorIndex, Keys, ManagementTokens, Orgs, Sessions, Spendings, UserIndex, Users,
+};
 use super::{
     ActorName, ChangeError, CredentialStatus, CursorSecret, FederationRule, IdempotencyPlace, IdempotencyRecord, Key,
     KeyActors, KeyList, KeyPosition, Org, RevocationLog, Session, State, StorageError, Unavailable, User, Validity,
 };
+use crate::spending::Spending;
+use domain::budget::BudgetSubject;
 use domain::clock::Micros;
 use domain::identity::{OrgId, PersonId, Principal, SessionId, UserId};
-use domain::key::{KeyDigest, KeyId};
+use domain::key::{KeyDigest, KeyId, OrgTag};
 use domain::management_token::{ManagementToken, TokenId};
 use domain::page::Page;
 use domain::quota::RateLimitStatus;
@@ -114,6 +118,12 @@ lookups! {
     keys_created_by(org: &Org, makers: &BTreeSet<ActorName>) -> Vec<KeyId> {
         embedded => embedded.keys_created_by(org.id, makers).await,
         redis => KeyActorIndex(redis).created_by(org.tag, makers),
+    }
+
+    /// What a subject of the organization with this tag has spent of its budget, in the last period in which it did.
+    spending_of(tag: OrgTag, subject: BudgetSubject) -> Spending {
+        embedded => embedded.spending_of(subject),
+        redis => Spendings(redis).read(tag, subject),
     }
 
     /// All management tokens, live or not, in no order.

@@ -3,6 +3,7 @@
 //! - Fields that a patch does not name stay as they are.
 //! - A patch is made whole or not at all, as every [`super::Change`].
 
+use domain::budget::OwnBudget;
 use domain::clock::Micros;
 use domain::identity::{Permission, UserId, Voucher};
 use domain::key::policy::{Field, PolicyPatch};
@@ -20,6 +21,8 @@ pub struct OrgPatch {
     pub concurrent: Field<u32>,
     /// Its plan; holds for its keys from the next request on.
     pub plan: Field<PlanName>,
+    /// Its own budget, likewise; what was spent in the period stays spent.
+    pub budget: Field<OwnBudget>,
     /// Its policy for keys that are created from now on.
     pub policy: OrgPolicyPatch,
 }
@@ -39,6 +42,8 @@ pub struct UserPatch {
     pub responsible: Option<UserId>,
     /// Its plan; holds for its keys from the next request on.
     pub plan: Field<PlanName>,
+    /// Its own budget, likewise; what was spent in the period stays spent.
+    pub budget: Field<OwnBudget>,
 }
 
 /// Permissions that a user gets.
@@ -57,6 +62,8 @@ pub struct KeyPatch {
     pub quota: Field<Quota>,
     /// Its plan; the tokens in the bucket stay likewise.
     pub plan: Field<PlanName>,
+    /// Its own budget; what was spent in the period stays spent.
+    pub budget: Field<OwnBudget>,
     /// Holds from the next decision on. What is open ends when the key is disabled then, and at its expiry.
     pub policy: Option<PolicyChange>,
 }
@@ -73,14 +80,14 @@ pub struct PolicyChange {
 impl KeyPatch {
     /// Returns whether it changes the limits of the key.
     pub(crate) fn changes_limits(&self) -> bool {
-        self.quota != Field::Keep || self.plan != Field::Keep
+        self.quota != Field::Keep || self.plan != Field::Keep || self.budget != Field::Keep
     }
 }
 
 impl UserPatch {
     /// Changes a user, as the transaction of the change did.
     pub fn apply_to(self, user: &mut User) {
-        let Self { permitted, suspended, by_operator, responsible, plan } = self;
+        let Self { permitted, suspended, by_operator, responsible, plan, budget } = self;
         if let Some(Permitted { permissions, vouched_by }) = permitted {
             user.permissions = permissions;
             user.withdrawn = None;
@@ -99,5 +106,6 @@ impl UserPatch {
         }
         user.responsible = responsible.or(user.responsible);
         user.plan = plan.apply(user.plan.take());
+        user.budget = budget.apply(user.budget);
     }
 }

@@ -5,6 +5,7 @@ use std::ops::RangeInclusive;
 use serde::{Deserialize, Serialize};
 
 use crate::OrgPolicy;
+use domain::budget::OwnBudget;
 use domain::clock::Micros;
 use domain::identity::{OrgId, Permission, UserId, Voucher};
 use domain::key::policy::KeyPolicy;
@@ -30,6 +31,9 @@ pub struct Org {
     /// Plan of its keys, unless they or their users have one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanName>,
+    /// Its own budget, before that of any plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<OwnBudget>,
     /// Its policy for keys that are created from now on.
     #[serde(default, skip_serializing_if = "OrgPolicy::is_empty")]
     pub policy: OrgPolicy,
@@ -49,6 +53,7 @@ impl Org {
             suspended: false,
             concurrent: None,
             plan: None,
+            budget: None,
             policy: OrgPolicy::default(),
         }
     }
@@ -86,6 +91,9 @@ pub struct User {
     /// Plan of its keys and sessions, unless a key has one; before that of the organization.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanName>,
+    /// Its own budget, before that of any plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<OwnBudget>,
 }
 
 impl User {
@@ -104,6 +112,7 @@ impl User {
             suspended_by_operator: false,
             responsible: None,
             plan: None,
+            budget: None,
         }
     }
 
@@ -151,6 +160,9 @@ pub struct Key {
     /// Its plan, before those of its user and its organization.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanName>,
+    /// Its own budget, before that of any plan.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<OwnBudget>,
     /// Its policy; none of most keys. The one within is never empty.
     pub policy: Option<Box<KeyPolicy>>,
     /// Time of the last admitted use.
@@ -175,6 +187,7 @@ impl Key {
             revoked: None,
             quota: None,
             plan: None,
+            budget: None,
             policy: None,
             last_used: None,
             uses: 0,

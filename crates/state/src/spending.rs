@@ -10,14 +10,36 @@
 //!   larger one is the later one.
 //! - A later period begins with nothing spent. An earlier one never comes back: a clock that was set back finds the
 //!   period that it had left, with what was spent in it.
+//! - A reset begins a new stretch of the same period, at a whole second: what comes back of requests of before goes
+//!   nowhere, as with an earlier period.
 
 use domain::budget::{Budget, BudgetStatus};
 use domain::clock::Micros;
 
+/// Second, in microseconds: a stretch begins with one.
+const SECOND: u64 = 1_000_000;
+
+/// Correction of what a subject has spent in the present period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum SpendingChange {
+    /// Begins a new stretch of the period with nothing spent.
+    Reset,
+    /// Begins a new stretch with what is spent: from then on nothing comes back of the requests of before, so that
+    /// their records have the units that stay.
+    Split,
+    /// Adds units to the stretch that began at `start`; takes them away where they are below zero.
+    Add {
+        /// Start of the stretch.
+        start: Micros,
+        /// The units.
+        units: i64,
+    },
+}
+
 /// Totals of a subject in one period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spending {
-    /// Start of the period.
+    /// Start of the period, or of the stretch of it that a reset began.
     pub start: Micros,
     /// Units that requests have reserved, and those by which responses exceeded their reservations.
     pub reserved: u64,
@@ -63,6 +85,26 @@ impl Spending {
         }
     }
 
+    /// The spending after a correction at `now`; none when the stretch that it is about is over, or a new one cannot
+    /// begin before the period ends.
+    #[must_use]
+    pub fn corrected(self, budget: Budget, change: SpendingChange, now: Micros) -> Option<Self> {
+        let current = self.at(budget, now);
+        let reserved = match change {
+            SpendingChange::Add { start, units } => {
+                let amount = units.unsigned_abs();
+                return (start == current.start).then(|| match units {
+                    0.. => Self { reserved: current.reserved.saturating_add(amount), ..current },
+                    _ => Self { returned: current.returned.saturating_add(amount).min(current.reserved), ..current },
+                });
+            }
+            SpendingChange::Reset => 0,
+            SpendingChange::Split => current.used(),
+        };
+        let start = Micros((now.0 - now.0 % SECOND).max(self.start.0.saturating_add(SECOND)));
+        (start < budget.per.around(current.start).end).then_some(Self { start, reserved, returned: 0 })
+    }
+
     /// The later of two records of the same subject.
     #[must_use]
     pub fn merge(self, other: Self) -> Self {
@@ -73,7 +115,7 @@ impl Spending {
         if self.start > other.start { self } else { other }
     }
 
-    /// The status of the period.
+    /// The status of the period in which it began.
     pub fn status(self, budget: Budget) -> BudgetStatus {
         let end = budget.per.around(self.start).end;
         BudgetStatus { units: budget.units, used: self.used(), start: self.start, end }
@@ -170,5 +212,29 @@ mod tests {
         let status = spending.try_reserve(BUDGET, 1, now).unwrap_err();
         assert_eq!((status.used, status.remaining(), status.end), (60, 0, Micros(1001 * DAY)));
         assert!(spending.try_reserve(BUDGET, 50, Micros(1001 * DAY)).is_ok());
+    }
+
+    #[test]
+    fn correction_begins_a_new_stretch_that_no_earlier_request_gives_back_to() {
+        let now = Micros(1000 * DAY + 1_500_000);
+        let spent = Spending::default().try_reserve(BUDGET, 40, now).unwrap();
+        let reset = spent.corrected(BUDGET, SpendingChange::Reset, now).unwrap();
+        assert_eq!((reset.start, reset.used()), (Micros(1000 * DAY + 1_000_000), 0));
+        assert_eq!(reset.settle(spent.start, 40, 0), reset, "units of before the reset");
+        assert_eq!(reset.status(BUDGET).end, Micros(1001 * DAY));
+        assert_eq!(reset.merge(spent), reset);
+        let split = spent.corrected(BUDGET, SpendingChange::Split, now).unwrap();
+        assert_eq!((split.used(), split.settle(spent.start, 40, 0)), (40, split));
+        let added = |units| split.corrected(BUDGET, SpendingChange::Add { start: split.start, units }, now);
+        assert_eq!([-15, 5, -90].map(|units| added(units).unwrap().used()), [25, 45, 0], "never below zero");
+        let stale = SpendingChange::Add { start: spent.start, units: 5 };
+        assert_eq!(split.corrected(BUDGET, stale, now), None, "another stretch has begun");
+        // Each begins later than the one before, and none in the next period.
+        let again = reset.corrected(BUDGET, SpendingChange::Reset, now).unwrap();
+        assert_eq!(again.start.0, reset.start.0 + SECOND);
+        let end = Micros(1001 * DAY - 1);
+        let last = again.corrected(BUDGET, SpendingChange::Reset, end).unwrap();
+        assert_eq!(last.corrected(BUDGET, SpendingChange::Reset, end), None);
+        assert_eq!(last.at(BUDGET, Micros(1001 * DAY)).used(), 0);
     }
 }

@@ -2,14 +2,15 @@
 
 use std::time::Duration;
 
-use domain::budget::{Budget, Cost, Period, Spender};
+use domain::budget::{Budget, BudgetSubject, Cost, OwnBudget, Period, Spender};
 use domain::clock::{self, Micros};
 use domain::key::policy::Field;
 use domain::plan_name::PlanName;
 use domain::quota::Quota;
 use domain::refusal::Refusal;
 use futures_util::{StreamExt as _, stream};
-use state::{Change, DecideRequest, Decision, Defaults, KeyPatch, LimitPlan, LimitPlans, OrgPatch, State};
+use state::spending::SpendingChange;
+use state::{Change, DecideRequest, Decision, Defaults, KeyPatch, LimitPlan, LimitPlans, OrgPatch, State, UserPatch};
 
 use super::fixture::{Fixture, HeldKey, admitted, fixture_with_key, refused};
 use super::{CONCURRENT, QUOTA};
@@ -154,4 +155,71 @@ pub(super) async fn reload_changes_the_budget_with_the_next_request(state: &Stat
     let patch = KeyPatch { quota: Field::Clear, ..KeyPatch::default() };
     state.change(Change::UpdateKey { key: key.id, patch }).await.unwrap();
     assert_eq!(used(state, &key, day).await, 20);
+}
+
+pub(super) async fn correction_begins_a_new_stretch_of_the_period(state: &State) {
+    for of in [Spender::Key, Spender::User, Spender::Org] {
+        let (fixture, key, day) = sold(state, 10, of).await;
+        let budget = Budget { units: 10, per: Period::Day, of };
+        let subject = match of {
+            Spender::Key => BudgetSubject::Key(key.id),
+            Spender::User => BudgetSubject::User(fixture.user),
+            Spender::Org => BudgetSubject::Org(fixture.org),
+        };
+        let tag = state.org(fixture.org).await.unwrap().unwrap().tag;
+        let change = async |change, now| state.change_spending(tag, subject, budget, change, now).await.unwrap();
+        let open = admitted(pay(state, &key, 6, day).await).permit.into_reservation().unwrap();
+        assert_eq!(state.spending_of(tag, subject).await.unwrap().used(), 6);
+        // What is open before a correction stays as it was: the counter is never too low.
+        let later = day.after(Duration::from_millis(2500));
+        let [before, after] = change(SpendingChange::Split, later).await.unwrap();
+        assert_eq!((before.start, before.used()), (day, 6));
+        assert_eq!((after.start, after.used()), (day.after(Duration::from_secs(2)), 6));
+        open.settle(0);
+        let next = admitted(pay(state, &key, 1, later).await);
+        let status = next.rate_limit.budget.clone().unwrap();
+        assert_eq!((status.used, status.start, status.end), (7, after.start, day.after(DAY)));
+        // Of the new stretch it comes back.
+        next.permit.into_reservation().unwrap().settle(0);
+        let add = |units| SpendingChange::Add { start: after.start, units };
+        drop(admitted(pay(state, &key, 1, later).await));
+        assert_eq!(change(add(-4), later).await.map(|[_, after]| after.used()), Some(3));
+        assert_eq!(change(add(5), later).await.map(|[_, after]| after.used()), Some(8));
+        let [_, reset] = change(SpendingChange::Reset, later).await.unwrap();
+        assert_eq!((reset.start, reset.used()), (day.after(Duration::from_secs(3)), 0));
+        assert_eq!(change(add(5), later).await, None, "the stretch is over");
+        assert_eq!(admitted(pay(state, &key, 10, later).await).rate_limit.budget.unwrap().used, 10);
+        assert_eq!(refused(&pay(state, &key, 1, later).await), Refusal::QuotaExhausted);
+        assert_eq!(admitted(pay(state, &key, 10, day.after(DAY)).await).rate_limit.budget.unwrap().used, 10);
+    }
+}
+
+/// An own budget goes before that of the plan, and that of the key before those of its user and organization.
+pub(super) async fn own_budget_is_the_one_that_is_spent(state: &State) {
+    let (fixture, key, day) = sold(state, 10, Spender::Org).await;
+    let other = fixture.key(state).await;
+    let own = |units| Field::Set(OwnBudget { units, per: Period::Day });
+    let left = async |key: &HeldKey| admitted(pay(state, key, 1, day).await).rate_limit.budget.unwrap().remaining();
+    assert_eq!(left(&key).await, 9, "of the plan");
+    let patch = OrgPatch { budget: own(100), ..OrgPatch::default() };
+    state.change(Change::UpdateOrg { org: fixture.org, patch }).await.unwrap();
+    assert_eq!((left(&key).await, left(&other).await), (98, 97), "what was spent stays spent");
+    let patch = UserPatch { budget: own(200), ..UserPatch::default() };
+    state.change(Change::UpdateUser { org: fixture.org, user: fixture.user, patch }).await.unwrap();
+    assert_eq!((left(&key).await, left(&other).await), (199, 198));
+    let patch = KeyPatch { budget: own(300), ..KeyPatch::default() };
+    state.change(Change::UpdateKey { key: key.id, patch }).await.unwrap();
+    assert_eq!((left(&key).await, left(&other).await), (299, 197));
+    let record = state.key(key.id).await.unwrap().unwrap();
+    assert_eq!(record.budget, Some(OwnBudget { units: 300, per: Period::Day }));
+    // A quota of its own takes the key out of plans, and not out of budgets of subjects.
+    let patch = KeyPatch { quota: Field::Set(QUOTA), budget: Field::Clear, ..KeyPatch::default() };
+    state.change(Change::UpdateKey { key: key.id, patch }).await.unwrap();
+    assert_eq!(left(&key).await, 196);
+    let patch = UserPatch { budget: Field::Clear, ..UserPatch::default() };
+    state.change(Change::UpdateUser { org: fixture.org, user: fixture.user, patch }).await.unwrap();
+    let patch = OrgPatch { budget: Field::Clear, ..OrgPatch::default() };
+    state.change(Change::UpdateOrg { org: fixture.org, patch }).await.unwrap();
+    assert!(admitted(pay(state, &key, 1, day).await).rate_limit.budget.is_none());
+    assert_eq!(left(&other).await, 6, "the plan's: 10 - 1 - 1 - 1 - 1");
 }

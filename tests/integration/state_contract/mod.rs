@@ -118,6 +118,8 @@ macro_rules! contract {
                 five_at_once_with_room_for_three_are_three,
                 what_a_request_did_not_cost_comes_back_into_its_period,
                 reload_changes_the_budget_with_the_next_request,
+                correction_begins_a_new_stretch_of_the_period,
+                own_budget_is_the_one_that_is_spent,
             ],
             cases_plans: [
                 first_level_that_says_something_gives_the_limits,

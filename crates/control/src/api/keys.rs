@@ -13,6 +13,7 @@ use crate::management;
 use crate::management::{
     Key, KeyImport, LimitUpdate, ManagementError, NewKey, NewKeyRequest, PolicyUpdate, Rotation, SecretSource,
 };
+use domain::budget::OwnBudget;
 use domain::clock::Micros;
 use domain::key::KeyId;
 use domain::plan_name::PlanName;
@@ -48,6 +49,7 @@ struct KeyImportBody {
     /// The key's own limits; absent or `null`: the configured ones.
     limits: Option<LimitUpdate>,
     plan: Option<PlanName>,
+    quota: Option<OwnBudget>,
     #[serde(default, deserialize_with = "json_input::object")]
     policy: PolicyUpdate,
     /// The key is refused until it is enabled.
@@ -118,9 +120,11 @@ pub(super) async fn put(call: &Call<'_>) -> Result<Answer, ManagementError> {
 }
 
 pub(super) async fn import(call: &Call<'_>) -> Result<Answer, ManagementError> {
-    let KeyImportBody { user, sha256, id, name, limits, plan, policy, disabled } = json_input::body(call.request)?;
+    let KeyImportBody { user, sha256, id, name, limits, plan, quota, policy, disabled } =
+        json_input::body(call.request)?;
     let org = &*call.org()?;
-    let import = KeyImport { org, user: &user, sha256: &sha256, id, name: &name, limits, plan, policy, disabled };
+    let import =
+        KeyImport { org, user: &user, sha256: &sha256, id, name: &name, limits, plan, quota, policy, disabled };
     let key = management::import_key(call.management(), call.actor, import, call.now()).await?;
     Ok(answer(&key).created(format!("keys/{}", key.id)))
 }

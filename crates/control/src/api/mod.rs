@@ -40,6 +40,7 @@ mod apply;
 mod tokens;
 mod sessions;
 mod audit;
+mod quota;
 mod input;
 mod response;
 mod problem;

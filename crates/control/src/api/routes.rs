@@ -3,7 +3,7 @@
 
 use super::call::{Operation, Subject};
 use super::mount::Mount;
-use super::{apply, audit, document, keys, orgs, sessions, state_export, tokens, users};
+use super::{apply, audit, document, keys, orgs, quota, sessions, state_export, tokens, users};
 use crate::management::RouteError;
 
 /// Weight of a call among those of a person.
@@ -62,6 +62,8 @@ const KEYS: &[&str] =
 const ALL_KEYS: &[&str] = &["search", "name", "user", "status", "unused_for", "expires_within", "newest_first"];
 /// Query parameters of a list of requests.
 const USES: &[&str] = &["cursor", "limit", "outcome", "refused"];
+/// Query parameters of a quota.
+const QUOTA: &[&str] = &["org", "user", "key"];
 /// Query parameters of usage.
 const USAGE: &[&str] = &["by", "per", "since", "until", "org", "by_gateway", "scope"];
 /// Query parameters of a list of audit records.
@@ -103,6 +105,8 @@ pub(super) const ROUTES: &[Route] = &[
     get("keys/{key}/requests", ALL, USES, |call| Box::pin(audit::list_uses(call))),
     get("keys/{key}/explain", ALL, &[], |call| Box::pin(keys::explain(call))),
     put("apply", ADMIN, |call| Box::pin(apply::apply(call))).with_query(&["dry_run"]),
+    get("quota", ALL, QUOTA, |call| Box::pin(quota::show(call))),
+    post("quota/reset", ADMIN, |call| Box::pin(quota::reset(call))),
     get("usage", ALL, USAGE, |call| Box::pin(audit::show_usage(call))),
     get("audit", ALL, RECORDS, |call| Box::pin(audit::list_records(call))),
     get("tokens", ALL, OF_ORG, |call| Box::pin(tokens::list(call))),

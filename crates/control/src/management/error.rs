@@ -141,6 +141,11 @@ errors! {
     /// No such session, or it has ended.
     #[error("there is no session `{0}`; see `keygate session list`")]
     NoSession(String) => row(NotFound, "no_such_session");
+    #[error(
+        "there is no quota of {0}; give one by `keygate quota set`, or a plan with a `quota`; one of each key or user is \
+         named by the key or the user"
+    )]
+    NoQuota(String) => row(NotFound, "no_such_quota");
     /// A path has no id of a session.
     #[error("there is no session with this id")]
     NotSessionId => row(NotFound, "no_such_session");
@@ -204,6 +209,8 @@ errors! {
     /// The key was used, created or enabled too shortly ago to be disabled for being unused.
     #[error("key {0} is in use")]
     InUse(KeyId) => row(Conflict, "key_in_use");
+    #[error("the quota was reset or recounted meanwhile, or its period is about to end; nothing was changed, try again")]
+    QuotaChanged => row(Conflict, "quota_changed");
     #[error("this is the last administrator of the organization; make another one first")]
     LastAdmin => row(Conflict, "last_admin");
     /// Another record has this name, email, tag, id or digest; the text says which.

@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{KeyActor, KeyMark, KeyStatus, Responsible, UserKind, duration_text, given};
 use crate::secret_text;
-use domain::budget::Budget;
+use domain::budget::{Budget, OwnBudget};
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, UserId};
 use domain::key::policy::KeyPolicy;
@@ -39,6 +39,9 @@ pub struct Key {
     /// The key's own plan, before those of its user and its organization; left out when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanName>,
+    /// The key's own quota of a period, before those of its user, its organization and plans; left out when there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<OwnBudget>,
     /// Its policy: the restrictions that its user does not have.
     #[serde(default, skip_serializing_if = "KeyPolicy::is_empty")]
     pub policy: KeyPolicy,
@@ -88,6 +91,10 @@ pub struct KeyLimits {
     pub strict: bool,
     /// `true`: the key's own quota; `false`: the configured one.
     pub own: bool,
+    /// The quota of a period that the key spends, its own, that of its user or its organization, or that of the plan; left
+    /// out when there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<Budget>,
     /// The plan that gives the limits; left out when none does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanInForce>,
@@ -103,9 +110,6 @@ pub struct PlanInForce {
     /// Requests that each key may have in flight.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub concurrent: Option<u32>,
-    /// Its budget.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub quota: Option<Budget>,
     /// `true`: the configuration does not have the plan, and `limits.key` holds.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub missing: bool,
@@ -215,6 +219,7 @@ impl Key {
             status: KeyStatus::new(key, user, org, now),
             limits: limits.into(),
             plan: key.plan.clone(),
+            quota: key.budget,
             // The time of the last enabling is the sweep's.
             policy: KeyPolicy { enabled: None, ..key.policy.as_deref().cloned().unwrap_or_default() },
             imported: key.imported,
@@ -242,14 +247,8 @@ impl From<LimitsInForce<'_>> for KeyLimits {
     fn from(limits: LimitsInForce<'_>) -> Self {
         let LimitsInForce { quota, concurrent, budget, level, plan, is_missing } = limits;
         let Quota { requests, per, burst, strict } = quota;
-        let plan = plan.map(|name| PlanInForce {
-            name: name.clone(),
-            of: level,
-            concurrent,
-            quota: budget,
-            missing: is_missing,
-        });
-        Self { requests, per, burst, strict, own: level == LimitLevel::Own, plan }
+        let plan = plan.map(|name| PlanInForce { name: name.clone(), of: level, concurrent, missing: is_missing });
+        Self { requests, per, burst, strict, own: level == LimitLevel::Own, quota: budget, plan }
     }
 }
 

@@ -6,6 +6,7 @@ use super::key_creation::{NewDigest, create_by_digest, id_of_new_key};
 use super::operands::{check_digest, check_plan};
 use super::owned_key::{OwnedKey, find_key, find_owner, member, new_record, show_owned};
 use super::{Actor, Key, KeyActor, LimitUpdate, Management, ManagementError, PolicyUpdate};
+use domain::budget::OwnBudget;
 use domain::clock::Micros;
 use domain::key::{KeyDigest, KeyId};
 use domain::management_token::TokenScope;
@@ -32,6 +33,8 @@ pub struct KeyImport<'a> {
     pub limits: Option<LimitUpdate>,
     /// Its plan.
     pub plan: Option<PlanName>,
+    /// Its own quota of a period.
+    pub quota: Option<OwnBudget>,
     /// Its policy.
     pub policy: PolicyUpdate,
     /// It is refused until it is enabled.
@@ -51,7 +54,7 @@ pub async fn import_key(
     import: KeyImport<'_>,
     now: Micros,
 ) -> Result<Key, ManagementError> {
-    let KeyImport { org, user, sha256, id, name, limits, plan, policy, disabled } = import;
+    let KeyImport { org, user, sha256, id, name, limits, plan, quota: budget, policy, disabled } = import;
     let by = authorize(management, actor, Access::OrgOperator(org, TokenScope::KeysCreate), now).await?;
     let digest = check_digest(sha256)?;
     let quota = limits.map(|limits| limits.quota_from(management.state.quota())).transpose()?;
@@ -60,7 +63,7 @@ pub async fn import_key(
     let policy = policy.into_imported(&user.permissions, &org.policy, disabled, now)?;
     let path = if quota.is_some() { "key.import/limits" } else { "key.import" };
     let new = new_record(id_of_new_key(id, &org)?, member(&user), name, now);
-    let key = state::Key { imported: id.is_none(), quota, plan, policy, ..new };
+    let key = state::Key { imported: id.is_none(), quota, plan, budget, policy, ..new };
     let import = NewDigest { action: "key.import", path, is_id_given: id.is_some(), digest };
     match create_by_digest(management, import, key, by).await {
         (_, Err(ManagementError::Taken("digest"))) => Err(already_imported(management, &digest).await),

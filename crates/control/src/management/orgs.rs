@@ -8,6 +8,7 @@ use super::cursor::cursor_sealer;
 use super::operands::find_org;
 use super::sessions::accessible_orgs;
 use super::{Actor, Management, ManagementError, SignedInUser, operands};
+use domain::budget::OwnBudget;
 use domain::clock::{self, Micros};
 use domain::identity::OrgId;
 use domain::key::OrgTag;
@@ -35,6 +36,9 @@ pub struct Org {
     /// The plan of its keys, unless they or their users have one; left out when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanName>,
+    /// Its own quota of a period, before that of any plan; left out when there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<OwnBudget>,
     /// The policy for keys that are created from now on; left out when it bounds nothing.
     #[serde(default, skip_serializing_if = "OrgPolicy::is_empty")]
     pub policy: OrgPolicy,
@@ -127,9 +131,9 @@ impl Org {
     /// From the record and the configured limit of requests in flight.
     pub(super) fn new(org: state::Org, configured: u32) -> Self {
         let etag = Some(org.etag());
-        let state::Org { id, tag, name, created, suspended, concurrent, plan, policy } = org;
+        let state::Org { id, tag, name, created, suspended, concurrent, plan, budget: quota, policy } = org;
         let concurrent_in_force = concurrent.unwrap_or(configured);
-        Self { id, name, tag, suspended, concurrent, concurrent_in_force, plan, policy, created, etag }
+        Self { id, name, tag, suspended, concurrent, concurrent_in_force, plan, quota, policy, created, etag }
     }
 }
 

@@ -17,6 +17,7 @@ use super::{
     Actor, Key, LimitPatch, Management, ManagementError, Org, OrgPolicyUpdate, PolicyUpdate, User, check_concurrent,
     conditions, given, operands, orgs,
 };
+use domain::budget::OwnBudget;
 use domain::clock::Micros;
 use domain::identity::Permission;
 use domain::key::KeyId;
@@ -38,6 +39,9 @@ pub struct OrgUpdate {
     /// Plan of its keys; `null` for none.
     #[serde(default, deserialize_with = "given::deserialize")]
     pub plan: Option<Option<PlanName>>,
+    /// Its own quota of a period; `null` for none.
+    #[serde(default, deserialize_with = "given::deserialize")]
+    pub quota: Option<Option<OwnBudget>>,
     /// Policy of keys that are created from now on; `null` for none.
     #[serde(default, deserialize_with = "given::deserialize")]
     pub policy: Option<Option<OrgPolicyUpdate>>,
@@ -65,6 +69,9 @@ pub struct UserUpdate {
     /// Plan of its keys and sessions; `null` for none.
     #[serde(default, deserialize_with = "given::deserialize")]
     pub plan: Option<Option<PlanName>>,
+    /// Its own quota of a period; `null` for none.
+    #[serde(default, deserialize_with = "given::deserialize")]
+    pub quota: Option<Option<OwnBudget>>,
 }
 
 /// Patch of a key.
@@ -80,6 +87,9 @@ pub struct KeyUpdate {
     /// Its plan; `null` for none.
     #[serde(default, deserialize_with = "given::deserialize")]
     pub plan: Option<Option<PlanName>>,
+    /// Its own quota of a period; `null` for none.
+    #[serde(default, deserialize_with = "given::deserialize")]
+    pub quota: Option<Option<OwnBudget>>,
 }
 
 impl UserUpdate {
@@ -116,23 +126,24 @@ pub async fn update_org(
         let whole = || OrgPolicyPatch::from(OrgPolicy::default());
         update.map_or_else(whole, OrgPolicyUpdate::into_patch)
     });
-    let action = match (update.suspended, update.concurrent, policy, &update.plan) {
-        (Some(true), None, None, None) => "org.suspend",
-        (Some(false), None, None, None) => "org.resume",
-        (None, Some(_), None, None) => "org.limits",
-        (None, None, Some(_), None) => "org.policy",
-        (None, None, None, Some(_)) => "org.plan",
+    let action = match (update.suspended, update.concurrent, policy, &update.plan, update.quota) {
+        (Some(true), None, None, None, None) => "org.suspend",
+        (Some(false), None, None, None, None) => "org.resume",
+        (None, Some(_), None, None, None) => "org.limits",
+        (None, None, Some(_), None, None) => "org.policy",
+        (None, None, None, Some(_), None) => "org.plan",
+        (None, None, None, None, Some(_)) => "org.quota",
         _ => "org.update",
     };
     let policy = policy.unwrap_or_default();
-    let plan = field(update.plan);
-    let patch =
-        OrgPatch { suspended: update.suspended, concurrent: field(update.concurrent), plan: plan.clone(), policy };
+    let (plan, budget, concurrent) = (field(update.plan), field(update.quota), field(update.concurrent));
+    let patch = OrgPatch { suspended: update.suspended, concurrent, plan: plan.clone(), budget, policy };
     let change = Change::UpdateOrg { org: org.id, patch };
     apply_change(management, action, orgs::target(org.id), change, by).await?;
     org.suspended = update.suspended.unwrap_or(org.suspended);
     org.concurrent = update.concurrent.unwrap_or(org.concurrent);
     org.plan = plan.apply(org.plan);
+    org.budget = update.quota.unwrap_or(org.budget);
     // Other fields may have been changed meanwhile: then the answer has what this call knows.
     org.policy = policy.apply_to(org.policy).unwrap_or(org.policy);
     Ok(org_from_record(management, org))
@@ -154,7 +165,8 @@ pub async fn update_user(
     now: Micros,
 ) -> Result<User, ManagementError> {
     let is_permitted = update.changes_permissions();
-    let access = if is_permitted || update.responsible.is_some() || update.plan.is_some() {
+    let is_sold = update.plan.is_some() || update.quota.is_some();
+    let access = if is_permitted || update.responsible.is_some() || is_sold {
         Access::OrgOperator(org, TokenScope::UsersWrite)
     } else {
         Access::OrgAdmin(org, TokenScope::UsersWrite)
@@ -166,13 +178,13 @@ pub async fn update_user(
     let read = (is_permitted && update.permissions.is_none()).then(|| user.etag());
     let permitted =
         is_permitted.then(|| Permitted { permissions: update.apply_to(&user.permissions), vouched_by: None });
-    let UserUpdate { suspended, responsible, plan, .. } = update;
+    let UserUpdate { suspended, responsible, plan, quota, .. } = update;
     let person = match responsible {
         Some(_) if !user.is_service() => return Err(ManagementError::NotService(user.email)),
         Some(person) => Some(find_person(management, user.org, &person).await?),
         None => None,
     };
-    let action = user_action(is_permitted, suspended, person.is_some(), plan.is_some());
+    let action = user_action(is_permitted, suspended, person.is_some(), (plan.is_some(), quota.is_some()));
     let is_taken_back = is_permitted && user.withdrawn.is_some();
     let is_resumed = suspended == Some(false) && user.suspended.is_some();
     if is_taken_back || is_resumed {
@@ -186,6 +198,7 @@ pub async fn update_user(
         by_operator: actor.is_operator(),
         responsible: person.as_ref().map(|person| person.id),
         plan: field(plan),
+        budget: field(quota),
     };
     // The user first: from then on no session acts there, also one that begins meanwhile.
     let change = Change::UpdateUser { org: user.org, user: user.id, patch: patch.clone() };
@@ -218,8 +231,8 @@ pub async fn update_key(
     update: KeyUpdate,
     now: Micros,
 ) -> Result<Key, ManagementError> {
-    let KeyUpdate { policy, limits, plan } = update;
-    let is_of_operator = limits.is_some() || plan.is_some();
+    let KeyUpdate { policy, limits, plan, quota: own } = update;
+    let is_of_operator = limits.is_some() || plan.is_some() || own.is_some();
     let access = if is_of_operator {
         Access::KeyOperator(id, TokenScope::KeysSet)
     } else {
@@ -228,10 +241,11 @@ pub async fn update_key(
     let by = authorize(management, actor, access, now).await?;
     operands::check_plan(management, plan.iter().flatten().next())?;
     let owned = find_key(management, actor, id).await?;
-    let action = match (policy.is_empty(), limits, &plan) {
-        (_, None, None) => "key.set",
-        (true, Some(_), None) => "key.limits",
-        (true, None, Some(_)) => "key.plan",
+    let action = match (policy.is_empty(), limits, &plan, own) {
+        (_, None, None, None) => "key.set",
+        (true, Some(_), None, None) => "key.limits",
+        (true, None, Some(_), None) => "key.plan",
+        (true, None, None, Some(_)) => "key.quota",
         _ => "key.update",
     };
     let policy = if policy.is_empty() && is_of_operator {
@@ -247,20 +261,27 @@ pub async fn update_key(
         Some(None) => Field::Clear,
         Some(Some(limits)) => Field::Set(limits.apply_to(in_force, defaults.quota).validate()?),
     };
-    let change = Change::UpdateKey { key: id, patch: KeyPatch { quota, plan: field(plan), policy } };
+    let change =
+        Change::UpdateKey { key: id, patch: KeyPatch { quota, plan: field(plan), budget: field(own), policy } };
     apply_change(management, action, Target::of_key(&owned.key), change, by).await?;
     // Read again: others may have changed other fields.
     Ok(show_owned(management, &find_key(management, actor, id).await?, now))
 }
 
 /// The action of a patch of a user, in its audit record.
-fn user_action(is_permitted: bool, suspended: Option<bool>, is_reassigned: bool, has_plan: bool) -> &'static str {
-    match (is_permitted, suspended, is_reassigned, has_plan) {
-        (true, None, false, false) => "user.permit",
-        (false, Some(true), false, false) => "user.suspend",
-        (false, Some(false), false, false) => "user.resume",
-        (false, None, true, false) => "user.reassign",
-        (false, None, false, true) => "user.plan",
+fn user_action(
+    is_permitted: bool,
+    suspended: Option<bool>,
+    is_reassigned: bool,
+    has_plan_and_quota: (bool, bool),
+) -> &'static str {
+    match (is_permitted, suspended, is_reassigned, has_plan_and_quota) {
+        (true, None, false, (false, false)) => "user.permit",
+        (false, Some(true), false, (false, false)) => "user.suspend",
+        (false, Some(false), false, (false, false)) => "user.resume",
+        (false, None, true, (false, false)) => "user.reassign",
+        (false, None, false, (true, false)) => "user.plan",
+        (false, None, false, (false, true)) => "user.quota",
         _ => "user.update",
     }
 }

@@ -105,8 +105,15 @@ mod tests {
 
     fn new_key() -> NewKey {
         let id = KeyId::generate(OrgTag::generate().unwrap()).unwrap();
-        let limits =
-            KeyLimits { requests: 1, per: Duration::from_secs(1), burst: 1, strict: false, own: false, plan: None };
+        let limits = KeyLimits {
+            requests: 1,
+            per: Duration::from_secs(1),
+            burst: 1,
+            strict: false,
+            own: false,
+            quota: None,
+            plan: None,
+        };
         let key = Key {
             id,
             name: "laptop".into(),
@@ -118,6 +125,7 @@ mod tests {
             status: KeyStatus::Active,
             limits,
             plan: None,
+            quota: None,
             policy: KeyPolicy::default(),
             imported: false,
             uses: 0,

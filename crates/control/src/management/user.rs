@@ -6,6 +6,7 @@ use futures_util::future::try_join_all;
 use serde::{Deserialize, Serialize};
 
 use super::{Management, ManagementError};
+use domain::budget::OwnBudget;
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, Permission, UserId};
 use domain::plan_name::PlanName;
@@ -41,6 +42,9 @@ pub struct User {
     /// The plan of its keys and sessions, unless a key has one; left out when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanName>,
+    /// Its own quota of a period, before that of its organization and of plans; left out when there is none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub quota: Option<OwnBudget>,
     /// Entity tag of the record; none of one that came over a wire.
     #[serde(skip)]
     pub etag: Option<ETag>,
@@ -102,6 +106,7 @@ impl User {
             suspended_by_operator: user.suspended_by_operator,
             responsible,
             plan: user.plan,
+            quota: user.budget,
             etag,
         }
     }

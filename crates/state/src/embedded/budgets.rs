@@ -13,7 +13,7 @@ use rusqlite::{Connection, params};
 use rustc_hash::FxBuildHasher;
 
 use super::sql::{for_each_row, integer, micros, text};
-use crate::spending::Spending;
+use crate::spending::{Spending, SpendingChange};
 use domain::budget::{Budget, BudgetStatus, BudgetSubject, BudgetTotal};
 use domain::clock::Micros;
 
@@ -59,6 +59,11 @@ impl Budgets {
         Arc::clone(&meter)
     }
 
+    /// The spending of a subject.
+    pub(super) fn spending(&self, subject: BudgetSubject) -> Spending {
+        self.meters.get(&subject).map(|meter| meter.spending()).unwrap_or_default()
+    }
+
     /// Takes over what the journal says that a subject had reserved, or was given back.
     pub(super) fn replay(&self, subject: BudgetSubject, told: Spending) {
         let meter = self.meter(subject);
@@ -96,6 +101,25 @@ impl BudgetMeter {
         let state = self.state.lock();
         let next = state.spending.try_reserve(budget, cost, now)?;
         Ok(Reserving { meter: self, state, next })
+    }
+
+    /// Corrects the spending. Returns that of before and of after; none when the correction does not apply.
+    pub(super) fn correct(
+        self: &Arc<Self>,
+        budget: Budget,
+        change: SpendingChange,
+        now: Micros,
+    ) -> Option<[Spending; 2]> {
+        let mut state = self.state.lock();
+        let before = state.spending.at(budget, now);
+        let corrected = state.spending.corrected(budget, change, now)?;
+        self.set(&mut state, corrected);
+        Some([before, corrected])
+    }
+
+    /// The spending, of whatever period it is.
+    pub(super) fn spending(&self) -> Spending {
+        self.state.lock().spending
     }
 
     /// The status at a time. Takes nothing.

@@ -17,8 +17,8 @@ pub(super) fn create(sql: &Connection, key: &Key, digest: &KeyDigest) -> Result<
     execute(
         sql,
         "INSERT INTO keys (id, digest, user, name, imported, created, rotated, previous_until, revoked, requests, per,
-                           burst, last_used, uses, session_quota_key, plan)
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
+                           burst, last_used, uses, session_quota_key, plan, budget)
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
         params![
             key.id.as_str(),
             digest.as_bytes(),
@@ -36,6 +36,7 @@ pub(super) fn create(sql: &Connection, key: &Key, digest: &KeyDigest) -> Result<
             integer(key.uses),
             key.session_quota_key,
             plan(key),
+            budget(key),
         ],
     )?;
     key.policy.as_deref().map_or(Ok(()), |policy| key_policies::write(sql, key.id, Some(policy)))
@@ -45,9 +46,10 @@ pub(super) fn create(sql: &Connection, key: &Key, digest: &KeyDigest) -> Result<
 pub(super) fn update(sql: &Connection, key: &Key) -> Result<(), ChangeError> {
     let [requests, per, burst] = quota_columns(key.quota);
     let update = "UPDATE keys SET rotated = ?2, previous_until = ?3, revoked = ?4, requests = ?5, per = ?6, burst = ?7,
-                                  plan = ?8 WHERE id = ?1";
+                                  plan = ?8, budget = ?9 WHERE id = ?1";
     let [rotated, previous_until, revoked] = [key.rotated, key.previous_until, key.revoked].map(time);
-    let parameters = params![key.id.as_str(), rotated, previous_until, revoked, requests, per, burst, plan(key)];
+    let id = key.id.as_str();
+    let parameters = params![id, rotated, previous_until, revoked, requests, per, burst, plan(key), budget(key)];
     execute(sql, update, parameters).map(drop)
 }
 
@@ -73,6 +75,10 @@ fn time(at: Option<Micros>) -> Option<i64> {
 
 fn plan(key: &Key) -> Option<&str> {
     key.plan.as_ref().map(PlanName::as_str)
+}
+
+fn budget(key: &Key) -> Option<String> {
+    key.budget.map(|budget| budget.to_string())
 }
 
 /// A key's own quota as columns: requests, seconds, burst.

@@ -17,7 +17,7 @@ use super::{budgets, federation, key_policies, load_keys, management_tokens, ret
 
 /// The columns of a user, in the order in which [`user`] reads them.
 const USER_COLUMNS: &str = "id, org, email, permissions, created, removed, withdrawn, suspended, \
-                            coalesce(suspended_by_operator, 0), responsible, plan, provider, person";
+                            coalesce(suspended_by_operator, 0), responsible, plan, budget, provider, person";
 
 /// Reads the whole directory, with its sessions.
 pub(super) fn load(path: &Path, connection: &Connection, defaults: Defaults) -> rusqlite::Result<Directory> {
@@ -145,6 +145,7 @@ fn org(row: &Row<'_>) -> rusqlite::Result<Org> {
         suspended: row.get("suspended")?,
         concurrent: row.get("concurrent")?,
         plan: optional_text(row, "plan")?,
+        budget: optional_text(row, "budget")?,
         policy: policy(row)?,
     })
 }
@@ -178,6 +179,7 @@ fn user(row: &Row<'_>) -> rusqlite::Result<User> {
         suspended_by_operator: columns.value()?,
         responsible: columns.optional_text()?,
         plan: columns.optional_text()?,
+        budget: columns.optional_text()?,
         // The last one: without a provider it does not read the person.
         vouched_by: voucher(&mut columns)?,
     })

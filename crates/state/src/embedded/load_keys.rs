@@ -23,7 +23,7 @@ use domain::quota::Quota;
 pub(super) const COLUMNS: &str =
     "keys.rowid, keys.id, keys.name, keys.imported, keys.session_quota_key, keys.created, keys.digest, keys.rotated,
      keys.previous, keys.previous_until, keys.revoked, keys.requests, keys.per, keys.burst, keys.user,
-     keys.plan, keys.last_used, keys.uses";
+     keys.plan, keys.budget, keys.last_used, keys.uses";
 
 /// Reads all keys into a directory that has their users: retired ones as such, with their current digests.
 pub(super) fn load(path: &Path, connection: &Connection, directory: &Directory) -> rusqlite::Result<()> {
@@ -109,6 +109,7 @@ pub(super) fn key(
     let quota = quota(row, &mut columns)?;
     let user = columns.text()?;
     let plan = columns.optional_text()?;
+    let budget = columns.optional_text()?;
     let (bucket, last_used, uses) = match usage {
         Some(usage) => (Some((usage.bucket, usage.per_us)), usage.last_used, usage.uses),
         None => (None, columns.time()?, columns.count()?.unwrap_or_default()),
@@ -128,6 +129,7 @@ pub(super) fn key(
         revoked,
         quota,
         plan,
+        budget,
         policy: None,
         last_used,
         uses,

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use crate::spending::Spending;
-use domain::budget::BudgetTotal;
+use crate::spending::{Spending, SpendingChange};
+use domain::budget::{Budget, BudgetSubject, BudgetTotal};
 use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
 use domain::key::KeyId;
@@ -242,6 +242,33 @@ impl Embedded {
         };
         reserved.into_iter().for_each(|total| told(total, true));
         returned.into_iter().for_each(|total| told(total, false));
+    }
+
+    /// What a subject has spent of its budget.
+    pub(super) fn spending_of(&self, subject: BudgetSubject) -> Spending {
+        self.directory.budgets.spending(subject)
+    }
+
+    /// Corrects what a subject has spent. See [`super::State::change_spending`].
+    ///
+    /// # Errors
+    /// [`ChangeError`]; the correction holds, and is durable as soon as usage can be written back.
+    pub(super) async fn change_spending(
+        &self,
+        subject: BudgetSubject,
+        budget: Budget,
+        change: SpendingChange,
+        now: Micros,
+    ) -> Result<Option<[Spending; 2]>, ChangeError> {
+        if self.is_frozen() {
+            return Err(ChangeError::HandedOver);
+        }
+        // In memory first: what requests spend meanwhile is in the meter, and the file gets the meter.
+        let corrected = self.directory.budgets.meter(subject).correct(budget, change, now);
+        if corrected.is_some() {
+            self.writer.write_budgets().await?;
+        }
+        Ok(corrected)
     }
 
     /// Writes usage back at checkpoints from now on, while the journal has every use; each second while `progress`

@@ -30,7 +30,7 @@ const VERSION: i64 = 8;
 ///   count until the first write-back of the key. `key_creation` holds the bucket of each person that has created keys.
 /// - A user is suspended since `suspended`, by the operator if `suspended_by_operator` is 1, and a service has a
 ///   `responsible` person: columns that are added when the file is opened ([`ADDED_COLUMNS`]), as is the `policy` of an
-///   organization, JSON, and the name of a `plan`.
+///   organization, JSON, the name of a `plan`, and an own `budget`.
 /// - A user's `provider` vouches for the membership, as of `person` there; `withdrawn` is the time since which it does
 ///   not.
 /// - A session's `record` is JSON as of its creation or its last change; `chosen` and `seen`, which change later, count
@@ -77,7 +77,7 @@ CREATE TABLE meta (name TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT, WITHOU
 ";
 
 /// Columns that a file of an earlier gateway may lack: table, name and type of each.
-const ADDED_COLUMNS: [(&str, &str, &str); 7] = [
+const ADDED_COLUMNS: [(&str, &str, &str); 10] = [
     ("users", "suspended", "INTEGER"),
     ("users", "responsible", "TEXT"),
     ("orgs", "policy", "TEXT"),
@@ -85,6 +85,9 @@ const ADDED_COLUMNS: [(&str, &str, &str); 7] = [
     ("orgs", "plan", "TEXT"),
     ("users", "plan", "TEXT"),
     ("keys", "plan", "TEXT"),
+    ("orgs", "budget", "TEXT"),
+    ("users", "budget", "TEXT"),
+    ("keys", "budget", "TEXT"),
 ];
 
 /// Stands for the path of a database in memory.

@@ -10,8 +10,8 @@ use domain::identity::Permission;
 /// Creates a user, whose organization exists.
 pub(super) fn create(sql: &Connection, user: &User) -> Result<(), ChangeError> {
     let insert = "INSERT INTO users (id, permissions, removed, provider, person, withdrawn, suspended,
-                                     suspended_by_operator, responsible, plan, org, email, created)
-                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13)";
+                                     suspended_by_operator, responsible, plan, budget, org, email, created)
+                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
     let fixed = [user.org.to_string().into(), user.email.clone().into(), integer(user.created.0).into()];
     execute(sql, insert, params_from_iter(changing(user).into_iter().chain(fixed))).map(drop)
 }
@@ -19,13 +19,13 @@ pub(super) fn create(sql: &Connection, user: &User) -> Result<(), ChangeError> {
 /// Writes what can change of a user.
 pub(super) fn update(sql: &Connection, user: &User) -> Result<(), ChangeError> {
     let update = "UPDATE users SET permissions = ?2, removed = ?3, provider = ?4, person = ?5, withdrawn = ?6,
-                                   suspended = ?7, suspended_by_operator = ?8, responsible = ?9, plan = ?10
+                                   suspended = ?7, suspended_by_operator = ?8, responsible = ?9, plan = ?10, budget = ?11
                   WHERE id = ?1";
     execute(sql, update, params_from_iter(changing(user))).map(drop)
 }
 
 /// The id, and the columns that can change.
-fn changing(user: &User) -> [Value; 10] {
+fn changing(user: &User) -> [Value; 11] {
     let [removed, withdrawn, suspended] =
         [user.removed, user.withdrawn, user.suspended].map(|at| at.map(|at| integer(at.0)).into());
     let (provider, person) = user.vouched_by.as_ref().map(|by| (by.provider.clone(), by.person.to_string())).unzip();
@@ -44,5 +44,6 @@ fn changing(user: &User) -> [Value; 10] {
         by_operator,
         responsible.into(),
         user.plan.as_ref().map(|plan| plan.as_str().to_owned()).into(),
+        user.budget.map(|budget| budget.to_string()).into(),
     ]
 }

@@ -51,7 +51,7 @@ impl WriterThread {
     }
 
     /// Writes back the meters of budgets, before the checkpoint is complete that says that they are.
-    fn write_budgets(&mut self) -> rusqlite::Result<()> {
+    pub(super) fn write_budgets(&mut self) -> rusqlite::Result<()> {
         let meters = self.directory.budgets.take_changed();
         if meters.is_empty() {
             return Ok(());

@@ -60,6 +60,8 @@ enum Message {
 enum End {
     /// Acknowledged, by dropping the sender, when what waits to be written back is written.
     WriteBack(oneshot::Sender<()>),
+    /// Answered when the meters of budgets are written.
+    WriteBudgets(oneshot::Sender<rusqlite::Result<()>>),
     /// Answered, with whether all of it succeeded, when everything is written. Then the thread waits until it
     /// is to go on, or ends.
     Pause(oneshot::Sender<bool>, Receiver<()>),
@@ -161,6 +163,17 @@ impl Writer {
         }
     }
 
+    /// Writes the meters of budgets.
+    ///
+    /// # Errors
+    /// [`ChangeError`]; what is not written is written back later.
+    pub(super) async fn write_budgets(&self) -> Result<(), ChangeError> {
+        let (reply, answer) = oneshot::channel();
+        self.sender.send(Message::EndRound(End::WriteBudgets(reply))).map_err(|_| self.end_error())?;
+        let written = answer.await.map_err(|_| self.end_error())?;
+        written.map_err(|error| ChangeError::Unavailable(error.into()))
+    }
+
     /// Writes everything, and nothing more until the sender of `resumed` sends; when that is dropped, the thread ends.
     /// Returns true when everything could be written.
     pub(super) async fn pause(&self, resumed: Receiver<()>) -> bool {
@@ -213,6 +226,10 @@ impl WriterThread {
                 Some(End::Close(close_ack)) => break close_ack,
                 // Dropped afterwards, which answers.
                 Some(End::WriteBack(_ack)) => self.write_back_all(),
+                Some(End::WriteBudgets(reply)) => {
+                    // An error says that the caller has gone.
+                    let _ = reply.send(self.write_budgets());
+                }
                 Some(End::Pause(ack, resumed)) => match self.pause(ack, &resumed) {
                     Paused::Resumed => {}
                     // Another process has the file: it is left as it is.

@@ -131,11 +131,12 @@ pub(crate) fn plan<R: Records>(change: &Change, records: &R) -> Result<Planned, 
 }
 
 fn patched_org(org: Org, patch: &OrgPatch) -> Result<Org, ChangeError> {
-    let OrgPatch { suspended, concurrent, plan, policy } = patch;
+    let OrgPatch { suspended, concurrent, plan, budget, policy } = patch;
     let policy = if policy.is_empty() { org.policy } else { policy.apply_to(org.policy)? };
     let suspended = suspended.unwrap_or(org.suspended);
     let plan = plan.apply(org.plan);
-    Ok(Org { suspended, concurrent: concurrent.apply(org.concurrent), plan, policy, ..org })
+    let budget = budget.apply(org.budget);
+    Ok(Org { suspended, concurrent: concurrent.apply(org.concurrent), plan, budget, policy, ..org })
 }
 
 fn patched_user<R: Records>(records: &R, org: OrgId, user: UserId, patch: &UserPatch) -> Result<User, R::Error> {
@@ -171,7 +172,8 @@ fn patched_key<R: Records>(records: &R, key: KeyId, patch: &KeyPatch) -> Result<
         records.user(key.org, key.user)?;
         records.org(key.org)?;
     }
-    Ok(Key { quota: patch.quota.apply(key.quota), plan: patch.plan.apply(key.plan), policy, ..key })
+    let (quota, plan) = (patch.quota.apply(key.quota), patch.plan.apply(key.plan));
+    Ok(Key { quota, plan, budget: patch.budget.apply(key.budget), policy, ..key })
 }
 
 /// Checks a new key: its user is there, and it expires within the policy of its organization. A session quota key never

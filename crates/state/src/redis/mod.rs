@@ -98,6 +98,7 @@ pub use decide::{
     DecisionSteps, Evaluation, LateAnswer, Next, Step, UnreportedUses, after_status_call, complete, decode_read,
     encode_read, took_token,
 };
+pub(crate) use directory::Spendings;
 pub use directory::{ChangeSteps, ChangeWrite, CommitError, key_fields, org_fields, user_fields};
 pub use identity::{INTERVAL as IDENTITY_INTERVAL, ListedOrgs, Listing, MISSED_FOR};
 pub use log_follower::{LogFollower, LogRead};

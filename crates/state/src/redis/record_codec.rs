@@ -144,6 +144,7 @@ impl Fields {
             suspended: self.flag("suspended")?,
             concurrent: self.optional("concurrent")?,
             plan: self.optional("plan")?,
+            budget: self.optional("budget")?,
             // The reply to a decision has none: decisions do not depend on it.
             policy: self.org_policy()?,
         };
@@ -170,6 +171,7 @@ impl Fields {
             suspended_by_operator: self.0.contains_key("suspended_by"),
             responsible: self.optional("responsible")?,
             plan: self.optional("plan")?,
+            budget: self.optional("budget")?,
         };
         let version = self.0.get("version").and_then(|version| version.first_chunk().copied());
         let version = version.ok_or(CommandError::UnexpectedReply)?;
@@ -196,6 +198,7 @@ impl Fields {
             revoked: self.time("revoked")?,
             quota: self.quota()?,
             plan: self.optional("plan")?,
+            budget: self.optional("budget")?,
             policy: self.key_policy()?,
             last_used,
             uses,

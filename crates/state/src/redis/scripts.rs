@@ -24,6 +24,8 @@ pub struct Scripts {
     pub(super) key_page: Script,
     /// Redemption of a ticket.
     pub(super) take_ticket: Script,
+    /// Correction of what the subject of a budget has spent.
+    pub(super) spending: Script,
 }
 
 impl Default for Scripts {
@@ -53,6 +55,7 @@ impl Scripts {
             key_page: Script::allowing_oom(&[include_str!("scripts/key_page.lua")]),
             sign_of_life: Script::new(&[BUCKET, include_str!("scripts/sign_of_life.lua")]),
             take_ticket: Script::new(&[include_str!("scripts/take_ticket.lua")]),
+            spending: Script::new(&[BUCKET, include_str!("scripts/spending.lua")]),
         }
     }
 }

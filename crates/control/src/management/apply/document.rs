@@ -3,7 +3,7 @@
 //! - Unknown fields are errors, and so are records that are in it twice, and every value that an operation would refuse
 //!   (`flaws`).
 //! - A field that is absent is left as it is. `null` where a limit is expected means the configured one,
-//!   and `null` for a plan means none.
+//!   and `null` for a plan or a quota means none.
 
 #![allow(missing_docs, reason = "docs/backup.md says what each field means")]
 
@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::management::expiry::FixedExpiry;
 use crate::management::{LimitUpdate, NewFederationRule, OrgPolicyUpdate, duration_text, given};
+use domain::budget::OwnBudget;
 use domain::identity::Permission;
 use domain::key::KeyId;
 use domain::key::policy::Network;
@@ -39,6 +40,8 @@ pub struct OrgSpec {
     pub concurrent: Option<Option<u32>>,
     #[serde(default, deserialize_with = "given::deserialize", skip_serializing_if = "Option::is_none")]
     pub plan: Option<Option<PlanName>>,
+    #[serde(default, deserialize_with = "given::deserialize", skip_serializing_if = "Option::is_none")]
+    pub quota: Option<Option<OwnBudget>>,
     #[serde(default)]
     pub policy: OrgPolicyUpdate,
     #[serde(default)]
@@ -61,6 +64,8 @@ pub struct UserSpec {
     pub suspended: Option<bool>,
     #[serde(default, deserialize_with = "given::deserialize", skip_serializing_if = "Option::is_none")]
     pub plan: Option<Option<PlanName>>,
+    #[serde(default, deserialize_with = "given::deserialize", skip_serializing_if = "Option::is_none")]
+    pub quota: Option<Option<OwnBudget>>,
     #[serde(default)]
     pub removed: bool,
 }
@@ -101,6 +106,8 @@ pub struct KeySpec {
     pub limits: Option<Option<LimitSpec>>,
     #[serde(default, deserialize_with = "given::deserialize", skip_serializing_if = "Option::is_none")]
     pub plan: Option<Option<PlanName>>,
+    #[serde(default, deserialize_with = "given::deserialize", skip_serializing_if = "Option::is_none")]
+    pub quota: Option<Option<OwnBudget>>,
     /// This and the others of the policy: absent as it is, `null` cleared, else the whole value.
     #[serde(default, deserialize_with = "given::deserialize", skip_serializing_if = "Option::is_none")]
     pub permissions: Option<Option<Vec<Permission>>>,
@@ -149,9 +156,9 @@ impl Document {
 impl OrgSpec {
     /// The organization without its users, rules and keys.
     pub fn alone(&self) -> Self {
-        let Self { name, suspended, concurrent, plan, policy, .. } = self;
+        let Self { name, suspended, concurrent, plan, quota, policy, .. } = self;
         let (name, plan, policy) = (name.clone(), plan.clone(), *policy);
-        Self { name, suspended: *suspended, concurrent: *concurrent, plan, policy, ..Self::default() }
+        Self { name, suspended: *suspended, concurrent: *concurrent, plan, quota: *quota, policy, ..Self::default() }
     }
 
     /// The number of records, the organization among them.

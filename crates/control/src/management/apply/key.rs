@@ -21,9 +21,10 @@ use domain::quota::Quota;
 use platform::settings::WithUnit;
 
 /// The fields of every new key.
-const NEW: [(&str, &str); 8] = [
+const NEW: [(&str, &str); 9] = [
     ("limits", "configured"),
     ("plan", "none"),
+    ("quota", "none"),
     ("permissions", "all"),
     ("expires", "none"),
     ("networks", "any"),
@@ -97,6 +98,7 @@ async fn import(by: Caller<'_>, org: &OrgSpec, spec: &KeySpec, of: Named) -> Res
         name: spec.name.as_deref().unwrap_or_default(),
         limits: spec.limits.flatten().map(LimitUpdate::from),
         plan: spec.plan.clone().flatten(),
+        quota: spec.quota.flatten(),
         policy: update_of(spec, &KeyPolicy::default()),
         disabled: spec.disabled == Some(true),
     };
@@ -123,7 +125,8 @@ async fn change(by: Caller<'_>, key: &Key, org: &Org, spec: &KeySpec) -> Result<
     let limits = spec.limits.filter(|wanted| !is_present(wanted));
     let limits = limits.map(|own| own.map(|own| LimitUpdate::from(own).into()));
     let plan = spec.plan.clone().filter(|wanted| *wanted != key.plan);
-    let update = KeyUpdate { policy, limits, plan };
+    let quota = spec.quota.filter(|wanted| *wanted != key.quota);
+    let update = KeyUpdate { policy, limits, plan, quota };
     let mut after = key.clone();
     if update != KeyUpdate::default() {
         after = update_key(management, actor, key.id, update, now).await?;
@@ -177,6 +180,7 @@ fn fields(key: &Key, expires: String) -> Fields {
         ("user", key.email.clone()),
         ("limits", if own { limits() } else { "configured".to_owned() }),
         ("plan", plan_text(key.plan.as_ref())),
+        ("quota", plan_text(key.quota.as_ref())),
         ("permissions", permissions.as_deref().map_or_else(|| "all".to_owned(), permissions_text)),
         ("expires", expires),
         ("networks", networks_text(networks)),

@@ -11,9 +11,10 @@ use platform::settings::WithUnit;
 use state::LOOK_TAKEN;
 
 /// The fields of every new organization.
-const NEW: [(&str, &str); 6] = [
+const NEW: [(&str, &str); 7] = [
     ("concurrent", "configured"),
     ("plan", "none"),
+    ("quota", "none"),
     ("suspended", "false"),
     ("max_expiry", "none"),
     ("default_expiry", "none"),
@@ -36,6 +37,7 @@ pub(super) async fn make(by: Caller<'_>, spec: &OrgSpec, of: Named) -> Result<Op
         suspended: spec.suspended.filter(|wanted| *wanted != org.suspended),
         concurrent: spec.concurrent.filter(|wanted| *wanted != org.concurrent),
         plan: spec.plan.clone().filter(|wanted| *wanted != org.plan),
+        quota: spec.quota.filter(|wanted| *wanted != org.quota),
         policy: policy.then_some(Some(spec.policy)),
     };
     let after = if update == OrgUpdate::default() {
@@ -68,6 +70,7 @@ fn fields(org: &Org) -> Fields {
     vec![
         ("concurrent", or_configured(org.concurrent.map(|concurrent| concurrent.to_string()))),
         ("plan", plan_text(org.plan.as_ref())),
+        ("quota", plan_text(org.quota.as_ref())),
         ("suspended", org.suspended.to_string()),
         ("max_expiry", expiry(org.policy.max_expiry)),
         ("default_expiry", expiry(org.policy.default_expiry)),

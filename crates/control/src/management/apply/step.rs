@@ -2,7 +2,6 @@
 
 use std::fmt;
 
-use domain::plan_name::PlanName;
 use serde::{Deserialize, Serialize};
 
 /// Kind of a record, `organization`, `user`, `rule` or `key`, and its name.
@@ -102,7 +101,7 @@ impl fmt::Display for PlanStep {
     }
 }
 
-/// A plan, as steps show it.
-pub(super) fn plan_text(plan: Option<&PlanName>) -> String {
+/// A plan or a quota, as steps show it.
+pub(super) fn plan_text(plan: Option<&impl ToString>) -> String {
     plan.map_or_else(|| "none".to_owned(), ToString::to_string)
 }

@@ -11,7 +11,7 @@ use crate::management::{
 };
 
 /// The fields of every new user.
-const NEW: [(&str, &str); 3] = [("responsible", "none"), ("plan", "none"), ("suspended", "false")];
+const NEW: [(&str, &str); 4] = [("responsible", "none"), ("plan", "none"), ("quota", "none"), ("suspended", "false")];
 
 /// Makes a user what the document says.
 pub(super) async fn make(
@@ -35,6 +35,7 @@ pub(super) async fn make(
         permissions: permissions.filter(|wanted| *wanted != before.permissions),
         suspended: spec.suspended.filter(|wanted| *wanted != before.suspended.is_some()),
         plan: spec.plan.clone().filter(|wanted| *wanted != before.plan),
+        quota: spec.quota.filter(|wanted| *wanted != before.quota),
         ..UserUpdate::default()
     };
     if let Some(wanted) = &spec.responsible {
@@ -64,13 +65,15 @@ async fn create(by: Caller<'_>, org: &OrgSpec, spec: &UserSpec, of: Named) -> Re
     }
     let grants =
         UserGrants { permissions: spec.permissions.clone().unwrap_or_default(), plan: spec.plan.clone().flatten() };
+    let quota = spec.quota.filter(Option::is_some);
     let mut user = match (&spec.service, &spec.responsible) {
         (None, _) => create_user(management, actor, &org.name, handle, grants, now).await?,
         (Some(_), None) => return conflict("is new, and needs a `responsible` person to be created with"),
         (Some(_), Some(person)) => create_service(management, actor, &org.name, handle, person, grants, now).await?,
     };
-    if spec.suspended == Some(true) {
-        let update = UserUpdate { suspended: Some(true), ..UserUpdate::default() };
+    let suspended = spec.suspended.filter(|suspended| *suspended);
+    if suspended.is_some() || quota.is_some() {
+        let update = UserUpdate { suspended, quota, ..UserUpdate::default() };
         user = update_user(management, actor, &org.name, handle, update, now).await?;
     }
     Ok(PlanStep::create(of, &NEW, fields(&user)))
@@ -82,6 +85,7 @@ fn fields(user: &User) -> Fields {
         ("permissions", permissions_text(&user.permissions)),
         ("responsible", responsible.unwrap_or_else(|| "none".to_owned())),
         ("plan", plan_text(user.plan.as_ref())),
+        ("quota", plan_text(user.quota.as_ref())),
         ("suspended", user.suspended.is_some().to_string()),
     ]
 }

@@ -10,7 +10,7 @@ use crate::embedded::budgets::Budgets;
 use crate::embedded::key::UserEntitlements;
 use crate::embedded::key::by_owner;
 use crate::embedded::key::{ById, DirtyKeys, KeyRecord, OrgRecord, OwnedKeys, Permit, StoredKey};
-use crate::{Defaults, GivenPlans, Key, KeyList, KeyPosition, LimitsInForce, Org, User};
+use crate::{Defaults, GivenPlan, GivenPlans, Key, KeyList, KeyPosition, LimitsInForce, Org, User};
 use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
 use domain::key::{KeyId, OrgTag};
@@ -159,9 +159,9 @@ impl Tree {
         let Some(entry) = self.users.entry(user) else { return };
         let of_org = self.org.get(&entry.user.org);
         let given = GivenPlans {
-            key: None,
-            user: entry.user.plan.as_ref(),
-            org: of_org.and_then(|entry| entry.org.plan.as_ref()),
+            key: GivenPlan::default(),
+            user: (&entry.user).into(),
+            org: of_org.map(|entry| GivenPlan::from(&entry.org)).unwrap_or_default(),
         };
         entry.keys.iter().for_each(|key| key.apply_limits(&self.defaults, given, &self.budgets, now, dirty));
     }
@@ -190,7 +190,7 @@ impl Tree {
         let id = next.id;
         let before = std::mem::replace(&mut entry.org, next);
         let entry = &self.org[&id];
-        if before.plan != entry.org.plan {
+        if GivenPlan::from(&before) != GivenPlan::from(&entry.org) {
             entry.users.iter().for_each(|user| self.apply_limits(*user, now, dirty));
         }
     }
@@ -215,7 +215,7 @@ impl Tree {
         for key in entry.keys.iter() {
             key.apply_user(&entry.entitlements);
         }
-        if before.plan != entry.user.plan {
+        if GivenPlan::from(&before) != GivenPlan::from(&entry.user) {
             self.apply_limits(id, now, dirty);
         }
     }

@@ -17,7 +17,9 @@ use parking_lot::{Mutex, MutexGuard};
 
 use crate::bucket::Bucket;
 use crate::listing::KeyPosition;
-use crate::{Admitted, ChangeError, CredentialStatus, DecideRequest, Decision, Defaults, GivenPlans, Key, KeyActors};
+use crate::{
+    Admitted, ChangeError, CredentialStatus, DecideRequest, Decision, Defaults, GivenPlan, GivenPlans, Key, KeyActors,
+};
 use crate::{KeyExport, LimitsInForce, Reservation};
 use crate::{RevocationEntry, RevokedBy, Validity};
 use domain::clock::Micros;
@@ -257,7 +259,7 @@ impl KeyRecord {
         counted
     }
 
-    /// Sets or removes the own quota and the plan of the key, as `next` has them, and puts in force the limits that
+    /// Sets or removes the own quota, plan and budget of the key, as `next` has them, and puts in force the limits that
     /// follow.
     pub(crate) fn set_limits(
         self: &Arc<Self>,
@@ -271,6 +273,7 @@ impl KeyRecord {
         state.change_terms(|terms| {
             terms.quota = next.quota;
             terms.plan.clone_from(&next.plan);
+            terms.budget = next.budget;
         });
         let of_plan = self.plan_terms(&state, limits, budgets);
         state.apply_limits(limits, of_plan, now);
@@ -287,8 +290,9 @@ impl KeyRecord {
         dirty: &DirtyKeys,
     ) {
         let mut state = self.state();
-        let plan = state.plan().cloned();
-        let limits = defaults.limits_of(state.own_quota(), GivenPlans { key: plan.as_ref(), ..given });
+        let plan = state.given_plan().plan.cloned();
+        let key = GivenPlan { plan: plan.as_ref(), budget: state.given_plan().budget };
+        let limits = defaults.limits_of(state.own_quota(), GivenPlans { key, ..given });
         let of_plan = self.plan_terms(&state, limits, budgets);
         if state.apply_limits(limits, of_plan, now) {
             self.mark_dirty(&mut state, dirty);
@@ -389,7 +393,8 @@ impl KeyRecord {
             previous_until: secrets.and_then(|secrets| secrets.previous_until),
             revoked: state.revoked.get(),
             quota: state.own_quota(),
-            plan: state.plan().cloned(),
+            plan: state.given_plan().plan.cloned(),
+            budget: state.given_plan().budget,
             policy: state.policy(),
             last_used: state.last_used.get(),
             uses: state.uses,

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use crate::bucket::Bucket;
 use crate::limit_plans::smaller;
-use crate::{DecideRequest, Key, KeyActors, KeyExport, LimitsInForce, User, Validity};
-use domain::budget::{Budget, BudgetSubject, Spender};
+use crate::{DecideRequest, GivenPlan, Key, KeyActors, KeyExport, LimitsInForce, User, Validity};
+use domain::budget::{Budget, OwnBudget};
 use domain::clock::Micros;
 use domain::identity::{AuthMethod, Permission, Principal, PrincipalHeaders, UserId};
 use domain::key::policy::KeyPolicy;
@@ -61,14 +61,16 @@ pub(super) struct KeyTerms {
     pub(super) quota: Option<Quota>,
     /// Its plan, before those of its user and its organization.
     pub(super) plan: Option<PlanName>,
+    /// Its own budget, before those of its user and its organization.
+    pub(super) budget: Option<OwnBudget>,
     pub(super) policy: KeyPolicy,
-    /// By the plan in force, which may be that of its user or its organization.
+    /// By the plan and the budget in force, which may be those of its user or its organization.
     pub(super) of_plan: PlanTerms,
     /// Present while the policy or the plan bounds requests in flight, and while requests hold slots of it.
     slots: Option<Arc<KeySlots>>,
 }
 
-/// Terms of the plan in force of a key, beside its quota.
+/// Terms of the plan and the budget in force of a key, beside its quota.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct PlanTerms {
     concurrent: Option<u32>,
@@ -138,7 +140,8 @@ impl KeyState {
     ) -> Self {
         let of_plan = PlanTerms::of(limits, key.id, key.session_quota_key, &entitlements, budgets);
         let policy = key.policy.take().map(|policy| *policy).unwrap_or_default();
-        let terms = KeyTerms { quota: key.quota, plan: key.plan.take(), policy, of_plan, slots: None };
+        let terms =
+            KeyTerms { quota: key.quota, plan: key.plan.take(), budget: key.budget, policy, of_plan, slots: None };
         Self {
             secrets,
             revoked: key.revoked.into(),
@@ -217,9 +220,10 @@ impl KeyState {
         self.terms.as_deref().and_then(|terms| terms.quota)
     }
 
-    /// The key's own plan.
-    pub(super) fn plan(&self) -> Option<&PlanName> {
-        self.terms.as_deref().and_then(|terms| terms.plan.as_ref())
+    /// The key's own plan and budget.
+    pub(super) fn given_plan(&self) -> GivenPlan<'_> {
+        let Some(terms) = self.terms.as_deref() else { return GivenPlan::default() };
+        GivenPlan { plan: terms.plan.as_ref(), budget: terms.budget }
     }
 
     /// The key's policy; none when it narrows nothing.
@@ -279,6 +283,7 @@ impl KeyTerms {
         };
         let is_own = self.quota.is_some()
             || self.plan.is_some()
+            || self.budget.is_some()
             || !self.policy.is_empty()
             || self.of_plan != PlanTerms::default()
             || self.slots.is_some();
@@ -325,11 +330,7 @@ impl PlanTerms {
         budgets: &Budgets,
     ) -> Self {
         let budget = limits.budget.map(|budget| {
-            let subject = match budget.of {
-                Spender::Key if !is_of_sessions => BudgetSubject::Key(key),
-                Spender::Key | Spender::User => BudgetSubject::User(entitlements.user),
-                Spender::Org => BudgetSubject::Org(entitlements.org.id),
-            };
+            let subject = budget.subject((!is_of_sessions).then_some(key), entitlements.user, entitlements.org.id);
             (budget, budgets.meter(subject))
         });
         Self { concurrent: limits.concurrent, budget, is_missing: limits.is_missing }

@@ -11,6 +11,7 @@ use super::user_line::UserLine;
 use super::{Counts, Summary};
 use crate::{ActorName, FederationRule, Key, KeyEvent, KeyExport, Org, StateRecord};
 use crate::{is_session_quota_digest, session_quota_digest};
+use domain::budget::OwnBudget;
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, UserId};
 use domain::key::policy::KeyPolicy;
@@ -49,6 +50,8 @@ pub(super) struct OrgLine {
     /// Left out when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     plan: Option<PlanName>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    budget: Option<OwnBudget>,
     /// Left out when it is empty.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     policy: Option<PolicyLine>,
@@ -82,6 +85,8 @@ pub(super) struct KeyLine {
     /// Left out when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     plan: Option<PlanName>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    budget: Option<OwnBudget>,
     /// Left out when it narrows nothing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     policy: Option<Box<KeyPolicy>>,
@@ -171,21 +176,21 @@ pub(super) fn count(counts: &mut Counts, record: &StateRecord) {
 
 impl From<&Org> for OrgLine {
     fn from(org: &Org) -> Self {
-        let Org { id, tag, name, created, suspended, concurrent, plan, policy } = org.clone();
+        let Org { id, tag, name, created, suspended, concurrent, plan, budget, policy } = org.clone();
         let policy = (!policy.is_empty()).then(|| PolicyLine::from(policy));
-        Self { id, tag, name, created, suspended, concurrent, plan, policy }
+        Self { id, tag, name, created, suspended, concurrent, plan, budget, policy }
     }
 }
 
 impl OrgLine {
     fn into_org(self) -> Result<Org, InvalidRecord> {
-        let Self { id, tag, name, created, suspended, concurrent, plan, policy } = self;
+        let Self { id, tag, name, created, suspended, concurrent, plan, budget, policy } = self;
         check_name(&name, names::validate_org_name(&name))?;
         if let Some(concurrent) = concurrent.filter(|concurrent| !Org::CONCURRENT.contains(concurrent)) {
             return Err(InvalidRecord::Concurrent(concurrent));
         }
         let policy = policy.map(PolicyLine::into_policy).transpose()?.unwrap_or_default();
-        Ok(Org { id, tag, name, created, suspended, concurrent, plan, policy })
+        Ok(Org { id, tag, name, created, suspended, concurrent, plan, budget, policy })
     }
 }
 
@@ -217,6 +222,7 @@ fn key_line(export: &KeyExport, replaced: &[KeyDigest]) -> KeyLine {
         revoked: key.revoked,
         quota: own,
         plan: key.plan.clone(),
+        budget: key.budget,
         policy: key.policy.clone(),
         last_used: key.last_used,
         uses: key.uses,
@@ -276,6 +282,7 @@ impl KeyLine {
             revoked: self.revoked,
             quota: own.transpose()?,
             plan: self.plan,
+            budget: self.budget,
             policy,
             last_used: self.last_used,
             uses: self.uses,

@@ -6,6 +6,7 @@ use super::fields::{CreationLine, check_name, check_normalized};
 use super::invalid_record::InvalidRecord;
 use crate::bucket::Bucket;
 use crate::{CreationBucket, User, UserExport};
+use domain::budget::OwnBudget;
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, Permission, UserId, Voucher};
 use domain::names;
@@ -23,7 +24,7 @@ pub(super) struct UserLine {
     created: Micros,
     #[serde(with = "clock::rfc3339::option")]
     removed: Option<Micros>,
-    /// This and the next five are left out when there are none.
+    /// This and the next six are left out when there are none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     vouched_by: Option<Voucher>,
     #[serde(default, with = "clock::rfc3339::option", skip_serializing_if = "Option::is_none")]
@@ -36,6 +37,8 @@ pub(super) struct UserLine {
     responsible: Option<UserId>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     plan: Option<PlanName>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    budget: Option<OwnBudget>,
     /// The bucket of the keys that the user creates.
     creation: Option<CreationLine>,
 }
@@ -55,6 +58,7 @@ impl From<&UserExport> for UserLine {
             suspended_by_operator,
             responsible,
             plan,
+            budget,
         } = export.user.clone();
         let creation = export.creation.map(|CreationBucket { bucket: Bucket { level, at }, per_us }| CreationLine {
             level,
@@ -74,6 +78,7 @@ impl From<&UserExport> for UserLine {
             suspended_by_operator,
             responsible,
             plan,
+            budget,
             creation,
         }
     }
@@ -94,6 +99,7 @@ impl UserLine {
             suspended_by_operator,
             responsible,
             plan,
+            budget,
             creation,
         } = self;
         match responsible {
@@ -122,6 +128,7 @@ impl UserLine {
             suspended_by_operator,
             responsible,
             plan,
+            budget,
         };
         Ok(UserExport { user, creation })
     }

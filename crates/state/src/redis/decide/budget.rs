@@ -7,10 +7,9 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
-use crate::Key;
 use crate::redis::packed::packed_number;
 use crate::redis::record_codec::new_version;
-use domain::budget::{Budget, BudgetStatus, BudgetSubject, BudgetTotal, Spender};
+use domain::budget::{Budget, BudgetStatus, BudgetSubject, BudgetTotal};
 use domain::clock::Micros;
 
 /// Length of the packed argument: eight numbers and a name.
@@ -107,15 +106,6 @@ impl BudgetCounter {
 impl Untold {
     fn is_pending(&self) -> bool {
         (self.returned, self.exceeded) != self.told
-    }
-}
-
-/// The subject of a budget that a key spends. The key of all sessions of a user spends that of the user.
-pub(super) fn subject_of(budget: Budget, key: &Key) -> BudgetSubject {
-    match budget.of {
-        Spender::Key if !key.session_quota_key => BudgetSubject::Key(key.id),
-        Spender::Key | Spender::User => BudgetSubject::User(key.user),
-        Spender::Org => BudgetSubject::Org(key.org),
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use arc_swap::ArcSwap;
 use parking_lot::Mutex;
 
-use super::budget::{self, BudgetCounter, KeyBudget};
+use super::budget::{BudgetCounter, KeyBudget};
 use super::health::DecisionHealth;
 use super::key_cache::{CachedKey, KeyCache};
 use super::usage::CachedUsage;
@@ -125,7 +125,8 @@ impl DeciderShared {
         let limits = defaults.limits.limits_of_key(&key.key, user, Some(&org.org));
         let usage = self.usages.value_of(key.key.id, || CachedUsage::new(key, limits.quota, now));
         let budget = limits.budget.map(|budget| {
-            let subject = budget::subject_of(budget, &key.key);
+            let key = &key.key;
+            let subject = budget.subject((!key.session_quota_key).then_some(key.id), key.user, key.org);
             let counter = self.budgets.value_of(subject, || BudgetCounter::new(subject));
             Box::new(KeyBudget { budget, counter })
         });

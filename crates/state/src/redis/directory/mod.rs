@@ -14,7 +14,7 @@
 //! ```text
 //! change > plans, token_grants > management_tokens; keys > key_list, federation, key_actors, digest_claims,
 //!        > users > user_index > orgs > origin > read_records > idempotency > transactions > transaction;
-//!        sessions > session_index; tickets; revocation_log
+//!        sessions > session_index; tickets; spendings; revocation_log
 //! ```
 
 mod change;
@@ -37,6 +37,7 @@ mod sessions;
 mod management_tokens;
 mod token_grants;
 mod tickets;
+mod spendings;
 mod revocation_log;
 mod transactions;
 mod check;
@@ -57,6 +58,7 @@ pub(crate) use orgs::Orgs;
 pub use record_fields::{key_fields, org_fields, user_fields};
 pub(super) use revocation_log::{decode as decode_revocation, keep as keep_revocation};
 pub(crate) use sessions::Sessions;
+pub(crate) use spendings::Spendings;
 pub(crate) use tickets::Tickets;
 pub(super) use transaction::{CommitResult, Transaction};
 pub(super) use transactions::{DirectoryShared, Transactions, parse_id};

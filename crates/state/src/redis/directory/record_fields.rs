@@ -3,6 +3,7 @@
 use crate::bucket;
 use crate::redis::record_names::hex;
 use crate::{Key, Org, Session, User};
+use domain::budget::OwnBudget;
 use domain::identity::{Permission, Voucher};
 use domain::key::KeyDigest;
 use domain::plan_name::PlanName;
@@ -24,6 +25,7 @@ pub fn org_fields(org: &Org) -> Vec<(&'static str, String)> {
     ];
     fields.extend(org.concurrent.map(|concurrent| ("concurrent", concurrent.to_string())));
     fields.extend(org.plan.as_ref().map(plan_field));
+    fields.extend(org.budget.map(budget_field));
     fields.extend(org.policy.to_record().map(|policy| ("policy", policy)));
     fields
 }
@@ -43,6 +45,7 @@ pub fn user_fields(user: &User) -> Vec<(&'static str, String)> {
     fields.extend(user.suspended_by_operator.then(|| (SUSPENDED_BY, OPERATOR.to_owned())));
     fields.extend(user.responsible.map(|user| ("responsible", user.to_string())));
     fields.extend(user.plan.as_ref().map(plan_field));
+    fields.extend(user.budget.map(budget_field));
     fields.extend(user.vouched_by.iter().flat_map(voucher_fields));
     fields
 }
@@ -68,8 +71,14 @@ pub fn key_fields(key: &Key, digest: &KeyDigest) -> Vec<(&'static str, String)> 
     fields.extend(times.into_iter().filter_map(|(name, at)| Some((name, at?.0.to_string()))));
     fields.extend(key.quota.into_iter().flat_map(quota_fields));
     fields.extend(key.plan.as_ref().map(plan_field));
+    fields.extend(key.budget.map(budget_field));
     fields.extend(key.policy.as_deref().map(|policy| ("policy", policy.to_json())));
     fields
+}
+
+/// Field of the budget that a record was given for itself.
+fn budget_field(budget: OwnBudget) -> (&'static str, String) {
+    ("budget", budget.to_string())
 }
 
 /// Field of the plan that a record was given.

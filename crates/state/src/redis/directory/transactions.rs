@@ -172,6 +172,11 @@ impl Transactions {
         self.client.shared().server_time(clock::now())
     }
 
+    /// A time of this process as the scripts see it: by the clock of the servers, unless the caller chooses the time.
+    pub(super) fn script_now(&self, now: Micros) -> Micros {
+        if self.shared.settings.script_time(now) == 0 { self.client.shared().server_time(now) } else { now }
+    }
+
     /// An empty transaction at this time.
     pub(crate) fn transaction<F>(&self) -> Transaction<F> {
         Transaction::new(self.shared.settings.script_time(clock::now()))
@@ -211,7 +216,7 @@ impl Transactions {
     }
 
     /// Runs a script that writes, and waits for as many replicas as are configured. Returns how many have its writes.
-    async fn run_durably(
+    pub(super) async fn run_durably(
         &self,
         slot: u16,
         script: &Script,

@@ -80,8 +80,9 @@ local user = KEYS[3] or KEYS[2]:sub(1, -4) .. 'user:' .. (call('HGET', KEYS[1], 
 local of_user = call('HGET', user, 'version') or NO_RECORD
 if version ~= key_version or its_version ~= org_version or of_user ~= user_version then
   -- Of the organization's record what a gateway decides by, as HGETALL lists it: every gateway may have a lease in it.
-  local names = { 'id', 'tag', 'name', 'created', 'suspended', 'concurrent', 'plan', 'live' }
-  local values = call('HMGET', KEYS[2], 'id', 'tag', 'name', 'created', 'suspended', 'concurrent', 'plan', 'live')
+  local names = { 'id', 'tag', 'name', 'created', 'suspended', 'concurrent', 'plan', 'budget', 'live' }
+  local values = call('HMGET', KEYS[2], 'id', 'tag', 'name', 'created', 'suspended', 'concurrent', 'plan', 'budget',
+    'live')
   local fields = {}
   for at, name in ipairs(names) do
     if values[at] then fields[#fields + 1], fields[#fields + 2] = name, values[at] end
