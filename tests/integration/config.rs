@@ -8,7 +8,7 @@ use domain::secret::Secret;
 use journal::audit::{Durability, OnUnavailable};
 use keygate::config::Config;
 use platform::settings::{Document, Section, SettingsErrors};
-use state::{GivenPlans, LimitLevel, LimitPlans};
+use state::{GivenPlan, GivenPlans, LimitLevel, LimitPlans};
 
 use crate::support::lenient;
 
@@ -322,7 +322,8 @@ fn plans_have_the_bounds_of_limits_and_names_that_are_there() {
     let quota = Quota { requests: 10, per: Duration::from_secs(60), burst: 10, strict: false };
     assert_eq!((limits.quota, limits.level, limits.concurrent), (quota, LimitLevel::Plan, None));
     let pro = "pro".parse().unwrap();
-    let limits = defaults.limits_of(None, GivenPlans { key: Some(&pro), ..GivenPlans::default() });
+    let limits = defaults
+        .limits_of(None, GivenPlans { key: GivenPlan { plan: Some(&pro), budget: None }, ..GivenPlans::default() });
     assert_eq!((limits.quota.burst, limits.concurrent), (5, Some(3)));
     assert_eq!(with("", "").unwrap().plans, LimitPlans::NONE);
     for (plans, plan, reason) in [

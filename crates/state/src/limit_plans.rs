@@ -7,8 +7,8 @@
 //! - A name that the configuration does not have gives the quota for all others, and no further level is looked at: a
 //!   plan that was removed from the file never makes a key wider by the plan of its organization.
 //! - The requests in flight of a plan are those of each key, as those of a policy are; the smaller of both bounds.
-//! - A budget of the key, of its user or of its organization itself, the first of these, is before that of the plan, and
-//!   is there without a plan as well.
+//! - A budget of the key, of its user or of its organization itself, the first of these, is before that of the plan,
+//!   and is there without a plan as well.
 //! - Names are looked up when a record is read or the configuration comes into force, and never for a request.
 
 use std::collections::BTreeMap;

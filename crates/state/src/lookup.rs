@@ -120,7 +120,8 @@ lookups! {
         redis => KeyActorIndex(redis).created_by(org.tag, makers),
     }
 
-    /// What a subject of the organization with this tag has spent of its budget, in the last period in which it did.
+    /// Returns what a subject of the organization with this tag has spent of its budget, in the last period in which it
+    /// did.
     spending_of(tag: OrgTag, subject: BudgetSubject) -> Spending {
         embedded => embedded.spending_of(subject),
         redis => Spendings(redis).read(tag, subject),

@@ -50,6 +50,7 @@ fn assert_unseen(upstream: &Upstream, secret: &str) {
 fn import(gateway: &Gateway, key: &Key, text: &str) {
     let (org, user, sha256) = (&key.org.to_string(), &key.user.to_string(), &HEXLOWER.encode(&Sha256::digest(text)));
     let (name, policy) = ("imported", PolicyUpdate::default());
-    let import = KeyImport { org, user, sha256, id: None, name, limits: None, plan: None, policy, disabled: false };
+    let (id, limits, plan, quota) = (None, None, None, None);
+    let import = KeyImport { org, user, sha256, id, name, limits, plan, quota, policy, disabled: false };
     gateway.perform(async |to, now| management::import_key(to, OPERATOR, import, now).await);
 }

@@ -170,7 +170,7 @@ pub(super) async fn correction_begins_a_new_stretch_of_the_period(state: &State)
         let change = async |change, now| state.change_spending(tag, subject, budget, change, now).await.unwrap();
         let open = admitted(pay(state, &key, 6, day).await).permit.into_reservation().unwrap();
         assert_eq!(state.spending_of(tag, subject).await.unwrap().used(), 6);
-        // What is open before a correction stays as it was: the counter is never too low.
+        // Uses that are open before a correction stay as they were: the counter is never too low.
         let later = day.after(Duration::from_millis(2500));
         let [before, after] = change(SpendingChange::Split, later).await.unwrap();
         assert_eq!((before.start, before.used()), (day, 6));

@@ -142,8 +142,8 @@ errors! {
     #[error("there is no session `{0}`; see `keygate session list`")]
     NoSession(String) => row(NotFound, "no_such_session");
     #[error(
-        "there is no quota of {0}; give one by `keygate quota set`, or a plan with a `quota`; one of each key or user is \
-         named by the key or the user"
+        "there is no quota of {0}; give one by `keygate quota set`, or a plan with a `quota`; one of each key or user \
+         is named by the key or the user"
     )]
     NoQuota(String) => row(NotFound, "no_such_quota");
     /// A path has no id of a session.
@@ -209,7 +209,7 @@ errors! {
     /// The key was used, created or enabled too shortly ago to be disabled for being unused.
     #[error("key {0} is in use")]
     InUse(KeyId) => row(Conflict, "key_in_use");
-    #[error("the quota was reset or recounted meanwhile, or its period is about to end; nothing was changed, try again")]
+    #[error("the quota was reset or recounted meanwhile, or its period ends; nothing was changed, try again")]
     QuotaChanged => row(Conflict, "quota_changed");
     #[error("this is the last administrator of the organization; make another one first")]
     LastAdmin => row(Conflict, "last_admin");

@@ -39,7 +39,7 @@ pub struct Key {
     /// The key's own plan, before those of its user and its organization; left out when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<PlanName>,
-    /// The key's own quota of a period, before those of its user, its organization and plans; left out when there is none.
+    /// The key's own quota of a period, before those of its user, its organization and plans; left out without one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<OwnBudget>,
     /// Its policy: the restrictions that its user does not have.
@@ -91,8 +91,8 @@ pub struct KeyLimits {
     pub strict: bool,
     /// `true`: the key's own quota; `false`: the configured one.
     pub own: bool,
-    /// The quota of a period that the key spends, its own, that of its user or its organization, or that of the plan; left
-    /// out when there is none.
+    /// The quota of a period that the key spends: its own, that of its user or its organization, or that of the plan;
+    /// left out when there is none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub quota: Option<Budget>,
     /// The plan that gives the limits; left out when none does.

@@ -63,8 +63,8 @@ struct Found {
     target: Target,
 }
 
-/// Shows the quota that the requests of an organization, a user or a key spend: of a user without a key those of the web
-/// sessions.
+/// Shows the quota that the requests of an organization, a user or a key spend: of a user without a key those of the
+/// web sessions.
 ///
 /// # Errors
 /// [`ManagementError::NoQuota`], and that there is no such organization, user or key.

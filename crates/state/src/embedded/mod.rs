@@ -244,7 +244,7 @@ impl Embedded {
         returned.into_iter().for_each(|total| told(total, false));
     }
 
-    /// What a subject has spent of its budget.
+    /// Returns what a subject has spent of its budget.
     pub(super) fn spending_of(&self, subject: BudgetSubject) -> Spending {
         self.directory.budgets.spending(subject)
     }

@@ -209,9 +209,8 @@ mod tests {
         let connection = state_file::open(&directory.path().join("state.db")).unwrap();
         let insert = |row: &str| execute(&connection, &format!("INSERT INTO {row}"), []).map(drop);
         let user = |id, email| {
-            insert(&format!(
-                "users VALUES (NULL, '{id}', 'o', '{email}', '', 0, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL)"
-            ))
+            let nulls = "NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL";
+            insert(&format!("users VALUES (NULL, '{id}', 'o', '{email}', '', 0, {nulls})"))
         };
         user("a", "mail").unwrap();
         assert!(matches!(user("a", "other"), Err(ChangeError::Taken("id"))));
@@ -219,7 +218,7 @@ mod tests {
         insert("replaced VALUES (x'00', 'k')").unwrap();
         assert!(matches!(insert("replaced VALUES (x'00', 'l')"), Err(ChangeError::Taken("digest"))));
         // Another constraint, although its message ends in the name of a unique column.
-        let nameless = "orgs VALUES (NULL, 'i', 't', NULL, 0, 0, NULL, NULL, NULL)";
+        let nameless = "orgs VALUES (NULL, 'i', 't', NULL, 0, 0, NULL, NULL, NULL, NULL)";
         assert!(matches!(insert(nameless), Err(ChangeError::Unavailable(_))));
     }
 }

@@ -19,7 +19,8 @@ pub(super) fn create(sql: &Connection, user: &User) -> Result<(), ChangeError> {
 /// Writes what can change of a user.
 pub(super) fn update(sql: &Connection, user: &User) -> Result<(), ChangeError> {
     let update = "UPDATE users SET permissions = ?2, removed = ?3, provider = ?4, person = ?5, withdrawn = ?6,
-                                   suspended = ?7, suspended_by_operator = ?8, responsible = ?9, plan = ?10, budget = ?11
+                                   suspended = ?7, suspended_by_operator = ?8, responsible = ?9, plan = ?10,
+                                   budget = ?11
                   WHERE id = ?1";
     execute(sql, update, params_from_iter(changing(user))).map(drop)
 }

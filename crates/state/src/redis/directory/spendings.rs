@@ -1,4 +1,4 @@
-//! What the subjects of budgets have spent: a field of their records, which decisions change.
+//! Spending of the subjects of budgets: a field of their records, which decisions change.
 
 use redis::{FromRedisValue as _, Value, cmd};
 use tokio::time::timeout;
@@ -17,7 +17,7 @@ use redis_client::{CommandError, hash_slot};
 pub(crate) struct Spendings<'a>(pub(crate) &'a Transactions);
 
 impl Spendings<'_> {
-    /// What a subject of an organization has spent, of whatever period it is.
+    /// Returns what a subject of an organization has spent, of whatever period it is.
     pub(crate) async fn read(self, tag: OrgTag, subject: BudgetSubject) -> Result<Spending, CommandError> {
         let field = cmd("HGET").arg(self.name(tag, subject)).arg("spent").to_owned();
         let spent: Option<Vec<u8>> = self.0.client.query(&field).await?;
