@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};
+use domain::budget::Cost;
 use domain::clock;
 use domain::identity::{AuthMethod, OrgId, UserId};
 use domain::key::{KeyId, OrgTag};
@@ -50,7 +51,7 @@ impl Who {
             method: "GET",
             path: "/api/queries",
             provisional: false,
-            cost: 1,
+            cost: Cost::ONE,
             budget: None,
             trace_id: None,
         }

@@ -15,6 +15,7 @@ use super::rejection::Rejection;
 use super::request::Arrival;
 use super::{Gateway, Unsent, own_response};
 use crate::admission::Route;
+use domain::budget::Cost;
 use domain::field_lines::FieldLines;
 use domain::head_fields::FieldSet;
 use domain::identity::Principal;
@@ -197,11 +198,13 @@ impl Gateway {
         admitted: &Admitted,
     ) -> impl Future<Output = Result<AuditEntry, Unavailable>> + use<'_> {
         let texts = AuditTexts::new(head, route, &self.settings.credentials);
+        let budget = admitted.permit.reservation().map(|reserved| reserved.total);
         let opening = Use {
             number: Some(admitted.number),
             provisional: admitted.provisional,
-            cost: route.cost.tokens(),
-            budget: admitted.permit.reservation().map(|reserved| reserved.total),
+            // Without a budget, nothing is reserved.
+            cost: if budget.is_some() { route.cost } else { Cost::fixed(route.cost.tokens()) },
+            budget,
             ..texts.opening(arrival, head, Some(&admitted.principal))
         };
         self.journal.begin_prepared(&opening, &arrival.connection.audit_fields)

@@ -9,6 +9,7 @@ use http::{HeaderValue, Response};
 
 use super::request::Arrival;
 use crate::admission::Route;
+use domain::budget::Cost;
 use domain::head_fields::CredentialFields;
 use domain::identity::{AuthMethod, Principal};
 use journal::audit::Use;
@@ -55,7 +56,7 @@ impl<'a> AuditTexts<'a> {
             method: head.method.as_str(),
             path: &self.path,
             provisional: false,
-            cost: 1,
+            cost: Cost::ONE,
             budget: None,
             trace_id: arrival.trace_id(),
         }

@@ -114,7 +114,7 @@ mod tests {
             method: "GET",
             path: "/",
             provisional: false,
-            cost: 1,
+            cost: Cost::ONE,
             budget: None,
             trace_id: None,
         };

@@ -282,6 +282,13 @@ impl FromStr for BudgetSubject {
     }
 }
 
+impl BudgetTotal {
+    /// The text without the units, which all requests that a total counts have in common: `org:org_…/1793491200`.
+    pub fn without_units(&self) -> String {
+        format!("{}/{}", self.subject, self.start.0 / 1_000_000)
+    }
+}
+
 /// As its subject, the start in seconds, and the units, with `/` between: `org:org_…/1793491200/1200`.
 impl fmt::Display for BudgetTotal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use domain::budget::Cost;
 use domain::identity::AuthMethod;
 use journal::audit::steps::{
     Batch, BatchAction, BatchResult, BatchSteps, Look, MAX_OUTCOME_DELAY, Mode, ModeAction, ModeEvent, OpenUse,
@@ -39,7 +40,7 @@ impl World {
             method: "GET",
             path: "/api/queries",
             provisional: request.provisional,
-            cost: 1,
+            cost: Cost::ONE,
             budget: None,
             trace_id: None,
         };

@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use domain::budget::Cost;
 use domain::clock::{self, Micros};
 use domain::identity::{AuthMethod, MANAGEMENT_METHOD, OrgId, UserId};
 use domain::key::{KeyId, OrgTag};
@@ -61,7 +62,7 @@ impl Caller {
             method: "GET",
             path: "/api/queries",
             provisional: false,
-            cost: 1,
+            cost: Cost::ONE,
             budget: None,
             trace_id: None,
         }

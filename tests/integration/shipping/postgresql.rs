@@ -3,8 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use domain::clock;
-use journal::audit::{AuditEntry, Durability, Journal, Outcome, Record, Settings, Use, UseEnd};
+use domain::budget::{BudgetSubject, BudgetTotal, Cost};
+use domain::clock::{self, Micros};
+use journal::audit::{AuditEntry, Durability, Journal, Outcome, Record, Settings, Settled, Use, UseEnd};
 use journal::shipping::{self, Destination, PostgresqlSettings, Shippers, SinkSettings, SinkState};
 use platform::metrics::Metrics;
 
@@ -53,7 +54,7 @@ fn rows(server: &Postgresql) -> Vec<Record> {
                   org_id, auth_method, host(ip) AS ip, user_agent, action, method, path, provisional, outcome, status, \
                   duration_us, request_bytes, response_bytes, gateway, count, to_char(last_time AT TIME ZONE 'UTC', \
                   'YYYY-MM-DD\"T\"HH24:MI:SS.US\"Z\"') AS last_time, addresses, (SELECT array_agg(host(ip)) FROM \
-                  unnest(ips) AS ip) AS ips, trace_id, actor, subject, token_id";
+                  unnest(ips) AS ip) AS ips, trace_id, actor, subject, token_id, cost, budget";
     let lines = server.sql(&format!(
         "SELECT json_strip_nulls(row_to_json(r)) FROM (SELECT {fields} FROM keygate.records ORDER BY records.id) r"
     ));
@@ -130,16 +131,20 @@ fn open_use_is_there_and_gets_its_outcome() {
     let journal = open_journal(&settings(dir.path()));
     let shippers = start(&journal, &sink(&server));
     let caller = Caller::random();
-    let entry = begin(&journal, caller);
+    let budget = BudgetTotal { subject: BudgetSubject::Org(caller.org), start: Micros(7_000_000), units: 100 };
+    let opening = Use { cost: Cost::at_most(100), budget: Some(budget), ..caller.opening() };
+    let entry = block_on(journal.begin(&opening)).unwrap();
     let outcomes = || server.try_sql("SELECT outcome FROM keygate.records").unwrap_or_default();
     eventually("the open use is shipped", || outcomes() == ["in_progress"]);
+    assert_eq!(server.sql("SELECT cost, budget FROM keygate.audit"), [format!("100|org:{}/7", caller.org)]);
     // A restart of the shipper finds it in the journal again.
     shippers.suspend();
     shippers.resume();
-    entry.close(END);
+    entry.close_settled(END, Settled { cost: 30, returned: budget });
     eventually("its outcome is shipped", || outcomes() == ["completed"]);
     shippers.finish(LONG);
-    assert_eq!(rows(&server), all_records(&settings(dir.path())));
+    let records = all_records(&settings(dir.path()));
+    assert_eq!((&rows(&server), records[0].cost), (&records, Some(30)));
 }
 
 #[test]

@@ -6,6 +6,7 @@ use uuid::Uuid;
 
 use super::actor::AuditActor;
 use super::{Actor, ErrorKind, Management, ManagementError, conditions};
+use domain::budget::Cost;
 use domain::identity::{AuthMethod, MANAGEMENT_METHOD, OrgId, UserId};
 use domain::key::KeyId;
 use journal::audit::{AuditEntry, ChangeUse, Outcome, Unavailable, Use, UseEnd};
@@ -117,7 +118,7 @@ fn use_opening<'a>(action: &'a str, path: &'a str, target: Target, by: AuditActo
         method: MANAGEMENT_METHOD,
         path,
         provisional: false,
-        cost: 1,
+        cost: Cost::ONE,
         budget: None,
         trace_id: None,
     }

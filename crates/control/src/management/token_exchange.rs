@@ -16,6 +16,7 @@ use super::operands::look_up_org;
 use super::owned_key::{member, new_record};
 use super::{ApiKey, ClientInfo, Management, ManagementError};
 use crate::oidc::SubjectToken;
+use domain::budget::Cost;
 use domain::clock::Micros;
 use domain::identity::{AuthMethod, MANAGEMENT_METHOD, Permission};
 use domain::key::policy::{KeyPolicy, MAX_TAG_BYTES};
@@ -155,7 +156,7 @@ async fn create_exchanged(
         method: MANAGEMENT_METHOD,
         path: &path,
         provisional: false,
-        cost: 1,
+        cost: Cost::ONE,
         budget: None,
         trace_id: None,
     };

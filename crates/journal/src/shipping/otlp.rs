@@ -153,6 +153,7 @@ fn attributes(record: &Record) -> Vec<KeyValue> {
         ("keygate.actor", record.actor.clone()),
         ("keygate.subject", record.subject.map(|user| user.to_string())),
         ("keygate.token_id", record.token_id.map(|token| token.to_string())),
+        ("keygate.budget", record.budget.clone()),
         ("user.id", record.user_id.map(|user| user.to_string())),
         ("client.address", record.ip.map(|ip| ip.to_string())),
         ("user_agent.original", record.user_agent.clone()),

@@ -12,7 +12,7 @@ use super::event::{OutcomeEvent, UseEvent};
 use super::line::{self, EventKind};
 use super::record::{Outcome, Settled};
 use super::{field, frame, id_text, phrases};
-use domain::budget::BudgetTotal;
+use domain::budget::{BudgetTotal, Cost};
 use domain::clock::Micros;
 use domain::identity::{AuthMethod, UserId};
 use domain::management_token::TokenId;
@@ -149,13 +149,18 @@ impl<'a> Fields<'a> {
         self.optional(|number| str::from_utf8(number).ok()?.parse().ok())
     }
 
-    /// The flags of a use: admitted while the shared state was away; and the tokens that it took, if several.
-    fn flags(&mut self) -> Option<(bool, Option<u32>)> {
+    /// The flags of a use: admitted while the shared state was away; and its cost, if that is not one.
+    fn flags(&mut self) -> Option<(bool, Option<Cost>)> {
         let flags = self.next()?;
         let rest = flags.strip_prefix(b"p");
         let cost = rest.unwrap_or(flags);
-        let cost = if cost.is_empty() { None } else { Some(str::from_utf8(cost).ok()?.parse().ok()?) };
-        Some((rest.is_some(), cost))
+        if cost.is_empty() {
+            return Some((rest.is_some(), None));
+        }
+        let metered = cost.strip_prefix(b"m");
+        let number = str::from_utf8(metered.unwrap_or(cost)).ok()?.parse().ok()?;
+        let cost = if metered.is_some() { Cost::at_most(number) } else { Cost::fixed(number) };
+        Some((rest.is_some(), Some(cost)))
     }
 
     fn text(&mut self) -> Option<Cow<'a, str>> {
@@ -251,13 +256,15 @@ mod tests {
         fn use_comes_back_as_it_was_written(
             (id, at_id, time, number, n) in any::<(u128, bool, u64, Option<u64>, u64)>(),
             (user, org, key, auth_method) in any_caller(),
-            (ip, provisional, cost, trace) in any::<(Option<IpAddr>, bool, u32, Option<u128>)>(),
+            (ip, provisional, trace) in any::<(Option<IpAddr>, bool, Option<u128>)>(),
+            cost in (1_u32..2_000_000_000, any::<bool>()),
             total in prop::option::of(any::<([u8; 16], u32, u64)>()),
             (agent, action, path) in (prop::option::of(any_text()), any_text(), any_text()),
             end in prop::option::of(any_end()),
         ) {
             let [action, path] = [action, path].map(|text| String::from_utf8_lossy(&text).into_owned());
             let time = if at_id { encode::time_in_id(id).0 + time % 2000 } else { time };
+            let cost = if cost.1 { Cost::at_most(cost.0) } else { Cost::fixed(cost.0) };
             let key = key.map(|key| key.map(|byte| b"09AZaz"[usize::from(byte) % 6]));
             let opening = Use {
                 id: Uuid::from_u128(id),
@@ -273,7 +280,7 @@ mod tests {
                 method: "GET",
                 path: &path,
                 provisional,
-                cost: cost.max(1),
+                cost,
                 budget: total.filter(|_| end.is_none()).map(total_of),
                 trace_id: trace.and_then(TraceId::from_bits),
             };
@@ -295,7 +302,7 @@ mod tests {
             prop_assert_eq!((event.key_id, event.user_id, event.org_id), (opening.key_id, opening.user_id,
                 opening.org_id));
             prop_assert_eq!((event.auth_method, event.ip, event.provisional), (auth_method, ip, provisional));
-            prop_assert_eq!(event.cost, Some(cost).filter(|cost| *cost > 1));
+            prop_assert_eq!(event.cost, Some(cost).filter(|cost| cost.units() > 1));
             prop_assert_eq!(event.budget, opening.budget);
             prop_assert_eq!(event.trace_id, opening.trace_id);
             let agent = agent.as_ref().map(|agent| escape_capped(agent, escape::USER_AGENT_CAP));
@@ -450,7 +457,7 @@ mod tests {
             method: "GET",
             path: "/api/queries",
             provisional: false,
-            cost: 1,
+            cost: Cost::ONE,
             budget: None,
             trace_id: None,
         }

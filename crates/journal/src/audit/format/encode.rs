@@ -14,8 +14,8 @@
 //!   characters.
 //! - `TIME` is the number of microseconds after the millisecond in the id (RFC 9562, section 5.7), with a sign when
 //!   negative: the last digits of the time.
-//! - `FLAGS` is `p` for a use that was admitted while the shared state was away; and then the tokens that it took, if
-//!   these were several.
+//! - `FLAGS` is `p` for a use that was admitted while the shared state was away; and then its cost, if that is not one:
+//!   the tokens that it took, or `m` and units that it reserved for one token.
 //! - The first `METHOD` is that of authentication: `k` for a key, `s` for a session, `a` for the admin socket, `t` for
 //!   a management token.
 //! - Phrases of browsers in a user agent are a backslash and a capital letter (`phrases`).

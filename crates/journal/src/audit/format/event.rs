@@ -12,7 +12,7 @@ use uuid::Uuid;
 use super::escape::{self, escape_capped, escape_text};
 use super::line::EventKind;
 use super::record::{Outcome, Record, RecordKind, Settled, Use, UseEnd};
-use domain::budget::BudgetTotal;
+use domain::budget::{BudgetTotal, Cost};
 use domain::clock::Micros;
 use domain::identity::{AuthMethod, OrgId, UserId};
 use domain::key::KeyId;
@@ -76,9 +76,9 @@ pub(crate) struct UseEvent<'a> {
     pub(crate) path: Cow<'a, str>,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub(crate) provisional: bool,
-    /// Tokens that it took, if these were several.
+    /// Its cost, if that is not one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub(crate) cost: Option<u32>,
+    pub(crate) cost: Option<Cost>,
     /// Units that its subject had reserved of a budget by then.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(crate) budget: Option<BudgetTotal>,
@@ -147,7 +147,7 @@ impl<'a> UseEvent<'a> {
             method: escape_text(opening.method, escape::METHOD_CAP),
             path: escape_text(opening.path, escape::PATH_CAP),
             provisional: opening.provisional,
-            cost: Some(opening.cost).filter(|cost| *cost > 1),
+            cost: Some(opening.cost).filter(|cost| cost.units() > 1),
             budget: opening.budget,
             outcome: Some(end.outcome),
             status: end.status,
@@ -204,7 +204,11 @@ impl<'a> UseEvent<'a> {
             method: self.method.into_owned(),
             path: self.path.into_owned(),
             provisional: self.provisional,
-            cost: end.and_then(|end| end.settled).map_or(self.cost.map(u64::from), |settled| Some(settled.cost)),
+            cost: end
+                .and_then(|end| end.settled)
+                .map(|settled| settled.cost)
+                .or(self.cost.map(|cost| cost.units().into())),
+            budget: self.budget.map(|total| total.without_units()),
             outcome: outcome.unwrap_or(Outcome::InProgress),
             status: end.map_or(self.status, |end| end.status),
             duration_us: end.map_or(self.duration_us, |end| end.duration_us),

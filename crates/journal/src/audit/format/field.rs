@@ -3,6 +3,7 @@
 use std::net::IpAddr;
 
 use super::{frame, id_text};
+use domain::budget::Cost;
 use domain::identity::AuthMethod;
 
 /// Text that is there and empty. No escaped text is a single backslash.
@@ -23,11 +24,15 @@ pub(crate) fn push_text(out: &mut Vec<u8>, text: &str) {
     out.extend_from_slice(text.as_bytes());
 }
 
-/// Appends `p` for a provisional use, and the tokens that it took, if these were several.
-pub(crate) fn push_flags(out: &mut Vec<u8>, provisional: bool, cost: u32) {
+/// Appends `p` for a provisional use, and its cost, if that is not one.
+pub(crate) fn push_flags(out: &mut Vec<u8>, provisional: bool, cost: Cost) {
     push_text(out, if provisional { "p" } else { "" });
-    if cost > 1 {
-        frame::push_decimal(out, cost.into());
+    if cost.units() > 1 {
+        // One token, whatever it reserved.
+        if cost.tokens() == 1 {
+            out.push(b'm');
+        }
+        frame::push_decimal(out, cost.units().into());
     }
 }
 

@@ -137,6 +137,7 @@ mod tests {
     use uuid::Uuid;
 
     use super::*;
+    use domain::budget::Cost;
     use domain::clock::Micros;
 
     #[test]
@@ -155,7 +156,7 @@ mod tests {
             method: "GET",
             path: "/",
             provisional: false,
-            cost: 1,
+            cost: Cost::ONE,
             budget: None,
             trace_id: None,
         };

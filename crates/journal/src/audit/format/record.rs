@@ -8,7 +8,7 @@ use serde::de::{self, Unexpected, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use uuid::Uuid;
 
-use domain::budget::BudgetTotal;
+use domain::budget::{BudgetTotal, Cost};
 use domain::clock::Micros;
 use domain::identity::{AuthMethod, MANAGEMENT_METHOD, OrgId, UserId};
 use domain::key::KeyId;
@@ -46,8 +46,8 @@ pub struct Use<'a> {
     pub path: &'a str,
     /// Admitted while the shared state was away, against this gateway's own share of the limits.
     pub provisional: bool,
-    /// Tokens that it took, if it took any.
-    pub cost: u32,
+    /// Tokens that it took, and units that it reserved, if it took any.
+    pub cost: Cost,
     /// Units that its subject had reserved of a budget by then, this use included; `None` without a budget.
     pub budget: Option<BudgetTotal>,
     /// Trace of the request; `None` when traces are off.
@@ -252,9 +252,12 @@ pub struct Record {
     pub path: String,
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub provisional: bool,
-    /// Tokens that it took, if these were several; what it cost of a budget, if its end said so.
+    /// Units that it reserved, or took as tokens, if these were several; what it cost of a budget, if its end said so.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cost: Option<u64>,
+    /// The budget that it spent: subject, and start of its total in seconds, with `/` between.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub budget: Option<String>,
     pub outcome: Outcome,
     pub status: Option<u16>,
     pub duration_us: Option<u64>,

@@ -7,7 +7,7 @@ use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::segment;
 use crate::audit::format::source::{self, Piece};
 use crate::audit::format::{decode, frame, open_uses};
-use domain::budget::BudgetTotal;
+use domain::budget::{BudgetTotal, Cost};
 use domain::clock::Micros;
 use domain::identity::{AuthMethod, UserId};
 use domain::key::KeyId;
@@ -116,7 +116,7 @@ fn parse_numbered_use(line: &[u8], start: ReplayStart) -> Option<ReplayEntry> {
         by,
         time: begun.time,
         number: begun.number?,
-        cost: begun.cost.unwrap_or(1),
+        cost: begun.cost.map_or(1, Cost::tokens),
         budget: begun.budget,
     })
 }

@@ -311,6 +311,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::audit::settings::{Durability, OnUnavailable, RefusalRecords};
     use crate::audit::{LowWater, Reader};
+    use domain::budget::Cost;
     use domain::identity::AuthMethod;
     use platform::metrics::Metrics;
 
@@ -352,7 +353,7 @@ pub(crate) mod tests {
             method: "GET",
             path: "/",
             provisional: false,
-            cost: 1,
+            cost: Cost::ONE,
             budget: None,
             trace_id: None,
         }

@@ -12,9 +12,9 @@ use domain::clock::Micros;
 pub(super) const COLUMNS: &str = "id, time, gateway, key_id, user_id, org_id, auth_method, ip, user_agent, action, \
                                   method, path, provisional, outcome, status, duration_us, request_bytes, \
                                   response_bytes, count, last_time, addresses, ips, trace_id, actor, subject, \
-                                  token_id, cost";
+                                  token_id, cost, budget";
 /// Their number.
-const COLUMN_COUNT: i16 = 27;
+const COLUMN_COUNT: i16 = 28;
 /// Signature, flags, and length of the extension.
 const HEADER: &[u8] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 /// Microseconds from the Unix epoch to that of PostgreSQL, 2000-01-01.
@@ -68,7 +68,8 @@ impl Row {
         self.optional(record.actor.as_deref(), Self::text);
         self.shown(record.subject);
         self.shown(record.token_id);
-        self.optional(record.cost, |row, cost| row.number(cost));
+        self.optional(record.cost, Self::number);
+        self.optional(record.budget.as_deref(), Self::text);
     }
 
     fn optional<T>(&mut self, value: Option<T>, put: impl FnOnce(&mut Self, T)) {

@@ -27,7 +27,7 @@ pub(super) fn insert_statement() -> String {
          SELECT DISTINCT ON (id, time) {COLUMNS} FROM pg_temp.incoming ORDER BY id, time, outcome = 'in_progress'
          ON CONFLICT (id, time) DO UPDATE SET
              outcome = excluded.outcome, status = excluded.status, duration_us = excluded.duration_us,
-             request_bytes = excluded.request_bytes, response_bytes = excluded.response_bytes
+             request_bytes = excluded.request_bytes, response_bytes = excluded.response_bytes, cost = excluded.cost
          WHERE known.outcome = 'in_progress' AND excluded.outcome <> 'in_progress'"
     )
 }

@@ -14,8 +14,11 @@ pub(super) const NAME: &str = "keygate";
 pub(super) const LOCK: i64 = 0x6b67_2d61_7564_6974;
 
 /// Schema of the records.
-pub const SCHEMA: Schema =
-    Schema { name: NAME, lock: LOCK, migrations: &[TABLES, ACTORS, SUSPENDED_USERS, KEY_POLICIES, TOKENS, COSTS] };
+pub const SCHEMA: Schema = Schema {
+    name: NAME,
+    lock: LOCK,
+    migrations: &[TABLES, ACTORS, SUSPENDED_USERS, KEY_POLICIES, TOKENS, COSTS, BUDGETS],
+};
 
 /// The records, with an index of the uses in progress and a view for reports; the positions; the signed checkpoints.
 const TABLES: Migration = Migration(
@@ -176,5 +179,23 @@ const COSTS: Migration = Migration(
          auth_method <> 'api-key' AND method = 'ADMIN' AS is_change,
          duration_us / 1000.0 AS duration_ms, request_bytes, response_bytes, trace_id, actor, subject,
          token_id, cost
+     FROM keygate.records",
+);
+
+/// Budget that a request spent, indexed byte by byte: the totals of one subject are a range.
+const BUDGETS: Migration = Migration(
+    "ALTER TABLE keygate.records ADD COLUMN budget text;
+     COMMENT ON COLUMN keygate.records.budget IS 'the budget that it spent: subject/start in seconds; NULL: none';
+     CREATE INDEX ON keygate.records (budget text_pattern_ops) WHERE budget IS NOT NULL;
+
+     CREATE OR REPLACE VIEW keygate.audit AS SELECT
+         time, id, gateway, org_id, user_id, key_id, auth_method, host(ip) AS ip, user_agent, action, method, path,
+         outcome, status, coalesce(count, 1) AS uses, coalesce(last_time, time) AS last_time,
+         outcome IN ('revoked', 'expired', 'user_removed', 'user_suspended', 'key_expired', 'key_disabled',
+                     'address_refused', 'org_suspended', 'forbidden', 'not_found', 'cost_over_limit', 'rate_limited',
+                     'quota_exhausted', 'too_many_in_flight') AS refused,
+         auth_method <> 'api-key' AND method = 'ADMIN' AS is_change,
+         duration_us / 1000.0 AS duration_ms, request_bytes, response_bytes, trace_id, actor, subject,
+         token_id, cost, budget
      FROM keygate.records",
 );

@@ -86,6 +86,7 @@ pub(super) mod tests {
 
     use super::*;
     use crate::audit::format::record::Outcome;
+    use domain::budget::Cost;
     use domain::identity::AuthMethod;
     use domain::refusal::Refusal;
 
@@ -105,7 +106,7 @@ pub(super) mod tests {
             method: "GET",
             path: "/",
             provisional: false,
-            cost: 1,
+            cost: Cost::ONE,
             budget: None,
             trace_id: None,
         };
