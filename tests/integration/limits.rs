@@ -5,10 +5,10 @@ use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use control::management::{self, LimitUpdate};
-use domain::budget::Period;
+use domain::budget::{BudgetSubject, Period, PeriodSpan};
 use domain::clock;
 use domain::refusal::Refusal;
-use journal::audit::{Outcome, Record};
+use journal::audit::{AuditView, Outcome, Record, SpentBy};
 
 use crate::support::gateway::OPERATOR;
 use crate::support::updates::limit;
@@ -216,6 +216,38 @@ fn response_says_what_its_request_has_cost() {
     gateway.restart_with(str::to_owned);
     let response = Client::connect(gateway.address).get("/head/1", &key);
     assert_eq!(budget_left(&response).0, left - 100);
+}
+
+#[test]
+fn settled_requests_are_one_sum_in_the_counter_the_audit_and_the_usage() {
+    const UNITS: u64 = 1_000_000_000;
+    let upstream = metered_upstream();
+    let blocks = format!(
+        "plans: {{ sold: {{ requests: 100000, per: 1s, quota: {{ units: {UNITS}, per: month, of: org }} }} }}\n\
+         limits: {{ plan: sold }}\n\
+         routes: [{{ name: chat, path: '/**', cost: {{ at_most: 100, from: X-Cost }} }}]"
+    );
+    let (gateway, key) = Gateway::with(&[upstream.address], &blocks).and_key();
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                let mut client = Client::connect(gateway.address);
+                (0..2500).for_each(|n| assert_eq!(client.get(&format!("/head/{}", n % 125), &key.text).status, 200));
+            });
+        }
+    });
+    // 0 + 1 + … + 124, 80 times.
+    let sum = 80 * 125 * 124 / 2;
+    let records = gateway.records();
+    let budget = records[0].budget.clone();
+    assert!(records.len() == 10_000 && records.iter().all(|record| record.budget == budget));
+    assert_eq!(records.iter().map(|record| record.cost.unwrap()).sum::<u64>(), sum);
+    let view = AuditView::of_directory(&gateway.dir.path().join("audit")).unwrap();
+    let (subject, now) = (BudgetSubject::Org(key.org), clock::now());
+    let PeriodSpan { start: from, end: before } = Period::Month.around(now);
+    assert_eq!(view.units_of_gateway(&SpentBy { subject, from, before }, now).unwrap(), sum);
+    let left = budget_left(&Client::connect(gateway.address).get("/head/0", &key.text)).0;
+    assert_eq!(UNITS - left, sum + 100, "the last one is open");
 }
 
 #[test]

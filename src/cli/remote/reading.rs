@@ -19,7 +19,7 @@ pub(in crate::cli) fn usage(
     query: UsageQuery,
     scope: Option<UsageScope>,
 ) -> Result<UsageSummary, CliError> {
-    let UsageQuery { by, per, since, until, by_gateway, org } = query;
+    let UsageQuery { by, per, since, until, by_gateway, org, budget: _ } = query;
     let [since, until] = [since, until].map(text);
     let by_gateway = by_gateway.then_some(true);
     let call = Call::get(&["usage"]).with_query(&json!({

@@ -125,6 +125,7 @@ impl Args {
             until: self.until,
             by_gateway: self.cloudevents.is_some(),
             org: None,
+            budget: None,
         }
     }
 

@@ -8,7 +8,7 @@ use serde::ser::SerializeMap as _;
 
 use super::names::Names;
 use crate::cli::output::{self, or_dash, seconds};
-use crate::cli::table::{self, Column};
+use crate::cli::table::{Column, Table};
 use ::control::management::UsageSummary;
 use domain::clock::Micros;
 use domain::counted::Counted;
@@ -33,6 +33,7 @@ pub(super) struct UsageItem<'a> {
     open: u64,
     #[serde(serialize_with = "by_name")]
     outcomes: &'a [(Outcome, u64)],
+    units: u64,
     request_bytes: u64,
     response_bytes: u64,
 }
@@ -91,6 +92,7 @@ impl<'a> UsageItem<'a> {
             refusals: row.refusals,
             open: row.open,
             outcomes: &row.outcomes,
+            units: row.units,
             request_bytes: row.request_bytes,
             response_bytes: row.response_bytes,
         }
@@ -144,7 +146,13 @@ pub(super) fn json(usage: &UsageSummary, names: &Names) -> io::Result<()> {
 /// Shows the rows, and notes which periods have uses that have not ended.
 pub(super) fn table(usage: &UsageSummary, names: &Names, is_wide: bool) -> io::Result<()> {
     let lines: Vec<_> = usage.items.iter().map(|item| Line { usage, row: &item.row, names }).collect();
-    table::print(&columns(usage.by), &lines, "there are no requests in this time", is_wide)?;
+    let columns = columns(usage.by);
+    let mut table = Table::new(&columns, is_wide);
+    if lines.iter().all(|line| line.row.units == line.row.requests) {
+        table = table.without(UNITS);
+    }
+    table.rows(&lines)?;
+    table.end("there are no requests in this time");
     let mut open: BTreeMap<String, u64> = BTreeMap::new();
     for row in usage.items.iter().map(|item| &item.row).filter(|row| row.open > 0) {
         *open.entry(usage.per.label(row.period.start)).or_default() += row.open;
@@ -156,6 +164,9 @@ pub(super) fn table(usage: &UsageSummary, names: &Names, is_wide: bool) -> io::R
     Ok(())
 }
 
+/// Title of the column that is there where not every request has cost one unit.
+const UNITS: &str = "UNITS";
+
 /// Usage of one subject within one period, as a row.
 struct Line<'a> {
     usage: &'a UsageSummary,
@@ -163,7 +174,7 @@ struct Line<'a> {
     names: &'a Names,
 }
 
-fn columns<'a>(by: UsageBy) -> [Column<Line<'a>>; 10] {
+fn columns<'a>(by: UsageBy) -> [Column<Line<'a>>; 11] {
     let subject = match by {
         UsageBy::Org => "ORG",
         UsageBy::Key => "ORG/KEY",
@@ -173,6 +184,7 @@ fn columns<'a>(by: UsageBy) -> [Column<Line<'a>>; 10] {
         Column::new("PERIOD", 1, |line| line.usage.per.label(line.row.period.start)),
         Column::new(subject, 2, |line| line.row.subject.to_string()),
         Column::new("REQUESTS", 3, |line| line.row.requests.to_string()),
+        Column::new(UNITS, 4, |line| line.row.units.to_string()),
         Column::new("REFUSALS", 5, |line| line.row.refusals.to_string()),
         Column::new("OPEN", 7, |line| line.row.open.to_string()),
         // Uses that have not ended have no outcome; an empty cell would shift the columns of `awk`.

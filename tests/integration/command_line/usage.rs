@@ -1,5 +1,6 @@
 //! `keygate usage`: tables, JSON and CloudEvents.
 
+use domain::budget::Cost;
 use domain::clock::{self, Micros};
 use domain::identity::OrgId;
 use domain::key::KeyId;
@@ -15,7 +16,7 @@ use crate::journal::support::Caller;
 const DAY: u64 = 86_400_000_000;
 
 /// Journal of an installation with uses of one key: two on a day of 2024, one of them refused 30 times, and one use
-/// that is open since the day after.
+/// that is open since the day after and has cost 20 units.
 struct Written {
     installation: Installation,
     org: OrgId,
@@ -40,7 +41,8 @@ fn write_journal() -> Written {
             journal.record_refusal(&opening(first), refused).await.unwrap();
         }
         // Recovery has closed it, if there was one: a killed gateway leaves it open until the next start.
-        std::mem::forget(journal.begin(&opening(Micros(first.0 + DAY))).await.unwrap());
+        let report = Use { cost: Cost::fixed(20), ..opening(Micros(first.0 + DAY)) };
+        std::mem::forget(journal.begin(&report).await.unwrap());
         journal.close().await;
     });
     Written { installation, org, key }
@@ -54,13 +56,19 @@ fn usage_is_a_table_or_json() {
     assert_eq!(lines.len(), 3, "{table}");
     assert!(lines[0].starts_with("PERIOD") && lines[1].starts_with(&format!("2024-02-29  {org}/{key}  2 ")), "{table}");
     assert!(lines[1].contains("completed=2 rate_limited=30"), "{table}");
+    assert!(
+        lines[0].contains("  REQUESTS  UNITS  REFUSALS  ") && lines[2].contains("  1         20     0  "),
+        "{table}"
+    );
+    let even = installation.ok("usage --by key --until 2024-03-01T00:00:00Z").out;
+    assert!(even.contains("  REQUESTS  REFUSALS  "), "every request has cost one unit: {even}");
     let usage = installation.json("usage --by key --per month");
     assert_eq!(usage["by"], "key");
     assert_eq!((usage["complete_from"].clone(), usage["damaged_lines"].clone()), (Value::Null, json!(0)));
     let expected = json!({
         "period": "2024-02", "start": "2024-02-01T00:00:00.000000Z", "end": "2024-03-01T00:00:00.000000Z",
         "org_id": org, "key_id": key, "requests": 2, "refusals": 30, "open": 0,
-        "outcomes": { "completed": 2, "rate_limited": 30 }, "request_bytes": 6, "response_bytes": 14,
+        "outcomes": { "completed": 2, "rate_limited": 30 }, "units": 2, "request_bytes": 6, "response_bytes": 14,
     });
     assert_eq!(usage["items"][0], expected);
     let items = |line: &str| installation.json(line)["items"].clone();

@@ -5,12 +5,13 @@ use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
+use domain::budget::{BudgetSubject, BudgetTotal, Cost, Period};
 use domain::clock::{self, Micros};
 use domain::identity::{AuthMethod, MANAGEMENT_METHOD};
 use domain::refusal::Refusal;
 use journal::audit::{
-    AuditEntry, BillingPeriod, Filter, Journal, Outcome, Record, RecordKind, Settings, UsageBy, UsageQuery,
-    UsageReport, UsageRow, UsageSubject, Use, UseEnd,
+    AuditEntry, AuditView, BillingPeriod, Filter, Journal, Outcome, Record, RecordKind, Settings, Settled, SpentBy,
+    UsageBy, UsageQuery, UsageReport, UsageRow, UsageSubject, Use, UseEnd,
 };
 use tempfile::TempDir;
 
@@ -27,11 +28,11 @@ const ROUTES: [&str; 3] = ["queries.list", "queries.read", "GET /made-up"];
 /// Label of the period and subject, as the command prints them.
 type RowName = (String, String);
 
-/// Requests, refusals, open uses, bytes of requests and of responses, and uses by outcome.
-type Counts = (u64, u64, u64, u64, u64, BTreeMap<&'static str, u64>);
+/// Requests, refusals, open uses, units, bytes of requests and of responses, and uses by outcome.
+type Counts = (u64, u64, u64, u64, u64, u64, BTreeMap<&'static str, u64>);
 
 fn query(by: UsageBy, per: BillingPeriod) -> UsageQuery {
-    UsageQuery { by, per, since: None, until: None, by_gateway: false, org: None }
+    UsageQuery { by, per, since: None, until: None, by_gateway: false, org: None, budget: None }
 }
 
 fn read(settings: &Settings, query: UsageQuery) -> UsageReport {
@@ -41,7 +42,7 @@ fn read(settings: &Settings, query: UsageQuery) -> UsageReport {
 fn by_name(report: &UsageReport) -> BTreeMap<RowName, Counts> {
     let counts = |row: &UsageRow| {
         let outcomes = row.outcomes.iter().map(|(outcome, count)| (outcome.name(), *count)).collect();
-        (row.requests, row.refusals, row.open, row.request_bytes, row.response_bytes, outcomes)
+        (row.requests, row.refusals, row.open, row.units, row.request_bytes, row.response_bytes, outcomes)
     };
     let name = |row: &UsageRow| (report.query.per.label(row.period.start), row.subject.to_string());
     let rows: BTreeMap<RowName, Counts> = report.rows.iter().map(|row| (name(row), counts(row))).collect();
@@ -58,11 +59,12 @@ fn count_naively(settings: &Settings, query: UsageQuery) -> BTreeMap<RowName, Co
         // The text of a time begins with its day, and that with its month.
         let length = if query.per == BillingPeriod::Day { 10 } else { 7 };
         let period = record.time.to_string()[..length].to_owned();
-        let (requests, refusals, open, received, sent, outcomes) = rows.entry((period, subject)).or_default();
+        let (requests, refusals, open, units, received, sent, outcomes) = rows.entry((period, subject)).or_default();
         if record.outcome.is_refusal() {
             *refusals += record.uses();
         } else {
             *requests += record.uses();
+            *units += record.cost.unwrap_or(1);
             *received += record.request_bytes.unwrap_or(0);
             *sent += record.response_bytes.unwrap_or(0);
         }
@@ -101,7 +103,26 @@ fn check(settings: &Settings, now: Micros) -> usize {
             compared += report.rows.len();
         }
     }
-    compared
+    compared + check_budgets(settings, now)
+}
+
+/// Compares the units of budgets with a sum over the costs of records. Returns the number of budgets.
+fn check_budgets(settings: &Settings, now: Micros) -> usize {
+    let mut budgets: BTreeMap<String, u64> = BTreeMap::new();
+    for record in export_records(settings, Filter::default()) {
+        if let Some(budget) = record.budget {
+            *budgets.entry(budget).or_default() += record.cost.unwrap_or(1);
+        }
+    }
+    let view = AuditView::of_directory(&settings.path).unwrap();
+    for (text, units) in &budgets {
+        let BudgetTotal { subject, start, .. } = format!("{text}/0").parse().unwrap();
+        let spent = |from, before| view.units_of_gateway(&SpentBy { subject, from, before }, now).unwrap();
+        let second = Duration::from_secs(1);
+        assert_eq!(spent(start, start.after(second)), *units, "{text}");
+        assert_eq!(spent(start.before(second), start) + spent(start.after(second), start.after(2 * second)), 0);
+    }
+    budgets.len()
 }
 
 /// Appends `count` uses, refusals, sessions, changes and unknown keys of the last days. Returns those left open.
@@ -119,10 +140,20 @@ async fn write(journal: &Journal, callers: &[Caller], random: &mut Random, count
         let action = ROUTES[random.index(ROUTES.len())];
         let key = Use { action, ..caller.opening_at(Micros(time)) };
         let session = Use { key_id: None, auth_method: AuthMethod::Session, ..key.clone() };
+        let month = Period::Month.around(Micros(time)).start;
+        let budget = BudgetTotal { subject: BudgetSubject::Org(caller.org), start: month, units: 1 };
+        let metered = Use { cost: Cost::at_most(100), budget: Some(budget), ..key.clone() };
+        let key = Use { cost: [Cost::ONE, Cost::fixed(20)][random.index(2)], ..key };
         let end = UseEnd { request_bytes: random.below(1000), response_bytes: random.below(1000), ..END };
         let failed = UseEnd { outcome: Outcome::UpstreamError, status: Some(502), ..end };
         let limited = UseEnd { outcome: LIMITED, status: Some(429), ..end };
-        match random.below(10) {
+        match random.below(14) {
+            10 => open.push(journal.begin(&metered).await.unwrap()),
+            11 => journal.begin(&metered).await.unwrap().close(end),
+            12.. => {
+                let settled = Settled { cost: random.below(150), returned: budget };
+                journal.begin(&metered).await.unwrap().close_settled(end, settled);
+            }
             0 => open.push(journal.begin(&key).await.unwrap()),
             1 => open.push(journal.begin(&session).await.unwrap()),
             2 => assert!(journal.record_refusal(&key, limited).await.unwrap()),

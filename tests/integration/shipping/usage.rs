@@ -1,13 +1,16 @@
 //! `keygate usage` where the audit is shipped to PostgreSQL: the usage in PostgreSQL is that of the journals.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
+use domain::budget::{BudgetSubject, BudgetTotal, Cost};
 use domain::clock::{self, Micros};
 use domain::identity::AuthMethod;
 use domain::refusal::Refusal;
-use journal::audit::{AuditView, BillingPeriod, Fleet, Outcome, Settings, UsageBy, UsageQuery, Use, UseEnd};
+use journal::audit::{
+    AuditView, BillingPeriod, Fleet, Outcome, Settings, Settled, SpentBy, UsageBy, UsageQuery, Use, UseEnd,
+};
 use journal::shipping::Shippers;
 use platform::metrics::Metrics;
 use serde_json::{Value, json};
@@ -18,9 +21,16 @@ use crate::support::Postgresql;
 
 const DAY: u64 = 86_400_000_000;
 
+/// The budget of a caller, whose total starts 30 days ago.
+fn budget_of(caller: &Caller, now: Micros) -> BudgetTotal {
+    let start = Micros(now.0 / 1_000_000 * 1_000_000 - 30 * DAY);
+    BudgetTotal { subject: BudgetSubject::Org(caller.org), start, units: 0 }
+}
+
 /// Writes uses of two days to the journal of a gateway, and ships them.
 fn write_and_ship(settings: &Settings, server: &Postgresql, callers: &[Caller], now: Micros) {
     let journal = open_journal(settings);
+    let budget_of = |caller: Caller| budget_of(&caller, now);
     block_on(async {
         for (number, time) in (0..60_u64).map(|number| (number, Micros(now.0 - (number % 3) * DAY))) {
             let caller = callers[number as usize % callers.len()];
@@ -32,7 +42,12 @@ fn write_and_ship(settings: &Settings, server: &Postgresql, callers: &[Caller], 
                     let session = Use { key_id: None, auth_method: AuthMethod::Session, ..opening };
                     journal.begin(&session).await.unwrap().close(UseEnd { request_bytes: 7, ..END });
                 }
-                _ => journal.begin(&opening).await.unwrap().close(END),
+                2 => {
+                    let metered = Use { cost: Cost::at_most(100), budget: Some(budget_of(caller)), ..opening };
+                    let settled = Settled { cost: number, returned: budget_of(caller) };
+                    journal.begin(&metered).await.unwrap().close_settled(END, settled);
+                }
+                _ => journal.begin(&Use { cost: Cost::fixed(20), ..opening }).await.unwrap().close(END),
             }
         }
         // Coalesced: one record of several.
@@ -52,7 +67,7 @@ fn compare_usage_of(caller: &Caller, server: &Postgresql, gateway: &Path, by_org
     let database = platform::postgresql::Settings::parse(&server.url(), None).unwrap();
     view.set_fleet(Some(Fleet::open(database, Duration::from_secs(60)).unwrap()));
     let (by, per, org) = (UsageBy::Route, BillingPeriod::Day, Some(caller.org));
-    let query = UsageQuery { by, per, since: None, until: None, by_gateway: false, org };
+    let query = UsageQuery { by, per, since: None, until: None, by_gateway: false, org, budget: None };
     let (reports, _) = view.usage_of_fleet(query).unwrap();
     let rows = reports.iter().flat_map(|report| &report.rows);
     let all: u64 = rows.map(|row| row.requests + row.refusals).sum();
@@ -60,6 +75,25 @@ fn compare_usage_of(caller: &Caller, server: &Postgresql, gateway: &Path, by_org
     let number = |item: &Value, name: &str| item[name].as_u64().unwrap();
     let expected: u64 = own.map(|item| number(item, "requests") + number(item, "refusals")).sum();
     assert!(all == expected && all > 0, "{all} of {expected}");
+}
+
+/// The units of a budget, in the database and in both journals.
+fn compare_units_of(caller: &Caller, now: Micros, server: &Postgresql, gateways: &[PathBuf; 2]) {
+    let journals = gateways.each_ref().map(|gateway| AuditView::of_directory(&gateway.join("audit")).unwrap());
+    let database = platform::postgresql::Settings::parse(&server.url(), None).unwrap();
+    journals[0].set_fleet(Some(Fleet::open(database, Duration::from_secs(60)).unwrap()));
+    let BudgetTotal { subject, start, .. } = budget_of(caller, now);
+    let second = Duration::from_secs(1);
+    let units = |from, before| {
+        let spent = SpentBy { subject, from, before };
+        let own: u64 = journals.iter().map(|journal| journal.units_of_gateway(&spent, now).unwrap()).sum();
+        let (fleet, gateways) = journals[0].units_of_fleet(&spent).unwrap();
+        assert_eq!((fleet, gateways.len()), (own, 2));
+        fleet
+    };
+    // 2 + 12 + … + 52, and 7 + 17 + … + 57, at each gateway.
+    assert!([2 * 162, 2 * 192].contains(&units(start, start.after(second))));
+    assert_eq!(units(start.before(second), start) + units(start.after(second), Micros(u64::MAX)), 0);
 }
 
 fn usage(config: &Path, arguments: &str) -> String {
@@ -106,7 +140,7 @@ fn usage_in_the_database_is_that_of_the_journals() {
         let journals = configs.each_ref().map(|config| items(config, &format!("{query} --own")));
         assert!(!fleet.is_empty() && fleet.len() == journals[0].len(), "{query}: {fleet:?}");
         for (item, parts) in fleet.iter().zip(journals[0].iter().zip(&journals[1])) {
-            for name in ["requests", "refusals", "open", "request_bytes", "response_bytes"] {
+            for name in ["requests", "refusals", "open", "units", "request_bytes", "response_bytes"] {
                 let sum = parts.0[name].as_u64().unwrap() + parts.1[name].as_u64().unwrap();
                 assert_eq!(item[name].as_u64(), Some(sum), "{query} {name}: {item}");
             }
@@ -117,6 +151,7 @@ fn usage_in_the_database_is_that_of_the_journals() {
     }
     for caller in &callers {
         compare_usage_of(caller, &server, &directory.path().join("gw-1"), &items(&configs[0], "--by org"));
+        compare_units_of(caller, now, &server, &["gw-1", "gw-2"].map(|name| directory.path().join(name)));
     }
     // The events are those of the gateways themselves, under the same ids: exported by either, they are billed once.
     let events = |config: &Path, more: &str| {

@@ -67,7 +67,7 @@ pub async fn show_usage(
         }
     };
     let is_fleet = scope.map_or_else(|| has_fleet(management), |scope| scope == UsageScope::Fleet);
-    let query = UsageQuery { by, per, since, until, by_gateway, org };
+    let query = UsageQuery { by, per, since, until, by_gateway, org, budget: None };
     let gateway = management.gateway.clone();
     let read = move |view: &AuditView| {
         if is_fleet { view.usage_of_fleet(query) } else { view.usage_of_gateway(query, gateway, now) }

@@ -59,6 +59,7 @@ struct ItemFields {
     refusals: u64,
     open: u64,
     outcomes: Outcomes,
+    units: u64,
     request_bytes: u64,
     response_bytes: u64,
     #[serde(rename = "final")]
@@ -121,6 +122,7 @@ impl From<UsageItem> for ItemFields {
             refusals: row.refusals,
             open: row.open,
             outcomes: Outcomes(row.outcomes),
+            units: row.units,
             request_bytes: row.request_bytes,
             response_bytes: row.response_bytes,
             is_final,
@@ -143,6 +145,7 @@ impl From<ItemFields> for UsageItem {
             refusals: fields.refusals,
             open: fields.open,
             outcomes: fields.outcomes.0,
+            units: fields.units,
             request_bytes: fields.request_bytes,
             response_bytes: fields.response_bytes,
         };

@@ -67,7 +67,7 @@ pub use read::cursor::{InvalidJournalCursor, JournalCursor};
 pub use read::follower::Follower;
 pub use read::journal_checkpoint::JournalCheckpoint;
 pub use read::metering::period::{BillingPeriod, PeriodSpan};
-pub use read::metering::query::{UsageBy, UsageQuery};
+pub use read::metering::query::{SpentBy, UsageBy, UsageQuery};
 pub use read::metering::report::UsageReport;
 pub use read::metering::tally::{UsageRow, UsageSubject};
 pub use read::prove::{LineProof, ProveError, RecordProof};

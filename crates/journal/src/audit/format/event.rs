@@ -180,6 +180,11 @@ impl<'a> UseEvent<'a> {
         self.count.unwrap_or(1)
     }
 
+    /// Units that it cost, unless its end says otherwise.
+    pub(crate) fn units(&self) -> u64 {
+        self.cost.map_or(1, Cost::units).into()
+    }
+
     /// The kind of the record that begins with this event.
     pub(crate) fn kind(&self) -> RecordKind {
         RecordKind::derive(self.auth_method, &self.method)

@@ -1,8 +1,11 @@
 //! Questions about usage.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::period::BillingPeriod;
+use domain::budget::{BudgetSubject, BudgetTotal};
 use domain::clock::Micros;
 use domain::identity::OrgId;
 
@@ -33,4 +36,34 @@ pub struct UsageQuery {
     pub by_gateway: bool,
     /// Uses of this organization only.
     pub org: Option<OrgId>,
+    /// Uses that spent this budget only.
+    pub budget: Option<SpentBy>,
+}
+
+/// The budget of a subject in a period.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SpentBy {
+    /// The subject.
+    pub subject: BudgetSubject,
+    /// Totals that start at this time or later: that of the period, and one from each reset on.
+    pub from: Micros,
+    /// Totals that start before this time.
+    pub before: Micros,
+}
+
+impl SpentBy {
+    /// Clocks of gateways are behind that of the state by less.
+    const CLOCK_MARGIN: Duration = Duration::from_secs(24 * 3600);
+
+    /// The question about its units.
+    pub(crate) fn query(self) -> UsageQuery {
+        let since = Some(self.from.before(Self::CLOCK_MARGIN));
+        let (by, per, budget) = (UsageBy::Org, BillingPeriod::Month, Some(self));
+        UsageQuery { by, per, since, until: None, by_gateway: false, org: None, budget }
+    }
+
+    /// Returns whether a total is one of these.
+    pub(super) fn has(&self, total: &BudgetTotal) -> bool {
+        self.subject == total.subject && self.from <= total.start && total.start < self.before
+    }
 }

@@ -3,7 +3,7 @@
 use rustc_hash::FxHashMap;
 
 use super::period::PeriodSpan;
-use super::query::{UsageBy, UsageQuery};
+use super::query::{SpentBy, UsageBy, UsageQuery};
 use crate::audit::format::event::{OutcomeEvent, UseEvent};
 use crate::audit::format::line::EventKind;
 use crate::audit::format::record::{Outcome, RecordKind};
@@ -41,6 +41,8 @@ pub struct UsageRow {
     /// Number of uses by outcome, in the order of [`Outcome::all`]. With `open`, they are all
     /// `requests` and `refusals`.
     pub outcomes: Vec<(Outcome, u64)>,
+    /// Units that admitted uses have cost; of those that have not ended, what they have reserved.
+    pub units: u64,
     /// Bytes of request bodies, of admitted uses that have ended.
     pub request_bytes: u64,
     /// Bytes of response bodies, of admitted uses that have ended.
@@ -70,8 +72,8 @@ pub(super) struct UsageTally {
     names: Names,
     rows: Vec<UsageRow>,
     places: FxHashMap<RowKey, usize>,
-    /// Rows of the uses that have not ended, by id.
-    open: FxHashMap<u128, usize>,
+    /// Rows of the uses that have not ended, and the units that these have reserved, by id.
+    open: FxHashMap<u128, (usize, u64)>,
 }
 
 impl UsageTally {
@@ -113,17 +115,20 @@ impl UsageTally {
         let outcome = begun.outcome.filter(|_| begun.e == EventKind::Record).unwrap_or(Outcome::InProgress);
         if outcome == Outcome::InProgress {
             // Its outcome is in a later line.
-            self.open.insert(begun.id.as_u128(), place);
+            self.open.insert(begun.id.as_u128(), (place, begun.units()));
         }
         let bytes = [begun.request_bytes, begun.response_bytes].map(Option::unwrap_or_default);
-        self.rows[place].add(outcome, begun.uses(), bytes);
+        self.rows[place].add(outcome, begun.uses(), begun.units(), bytes);
     }
 
     /// Adds the end of a use. The end of any other use is ignored.
     pub(super) fn add_outcome(&mut self, ended: &OutcomeEvent) {
-        let Some(place) = self.open.remove(&ended.id.as_u128()) else { return };
+        let Some((place, reserved)) = self.open.remove(&ended.id.as_u128()) else { return };
         let row = &mut self.rows[place];
         row.open -= 1;
+        if let Some(settled) = ended.settled {
+            row.units = (row.units - reserved).saturating_add(settled.cost);
+        }
         row.count_outcome(ended.outcome, 1);
         row.add_bytes([ended.request_bytes, ended.response_bytes].map(Option::unwrap_or_default));
     }
@@ -137,11 +142,12 @@ impl UsageTally {
 
     /// The place of the row to which a use belongs; `None` when it is no usage within the range.
     fn place_of(&mut self, begun: &UseEvent<'_>) -> Option<usize> {
-        let UsageQuery { since, until, org: only, .. } = self.query;
+        let UsageQuery { since, until, org: only, budget, .. } = self.query;
         let in_range = since.is_none_or(|since| begun.time >= since) && until.is_none_or(|until| begun.time < until);
         let is_unknown = begun.outcome == Some(Outcome::Refused(Refusal::Unknown));
         let org = begun.org_id.filter(|_| in_range && !is_unknown && begun.kind() == RecordKind::Request)?;
-        if only.is_some_and(|only| only != org) {
+        let has_spent = |budget: SpentBy| begun.budget.is_some_and(|total| budget.has(&total));
+        if only.is_some_and(|only| only != org) || !budget.is_none_or(has_spent) {
             return None;
         }
         if !self.period.contains(begun.time) {
@@ -189,18 +195,21 @@ impl UsageRow {
             refusals: 0,
             open: 0,
             outcomes: Vec::new(),
+            units: 0,
             request_bytes: 0,
             response_bytes: 0,
         }
     }
 
-    /// Adds uses with an outcome, and the bytes of the bodies of their requests and responses.
-    pub fn add(&mut self, outcome: Outcome, uses: u64, bytes: [u64; 2]) {
+    /// Adds uses with an outcome, units that they cost together, and the bytes of the bodies of their requests and
+    /// responses.
+    pub fn add(&mut self, outcome: Outcome, uses: u64, units: u64, bytes: [u64; 2]) {
         if outcome.is_refusal() {
             self.refusals = self.refusals.saturating_add(uses);
             return self.count_outcome(outcome, uses);
         }
         self.requests = self.requests.saturating_add(uses);
+        self.units = self.units.saturating_add(units);
         if outcome == Outcome::InProgress {
             self.open = self.open.saturating_add(uses);
         } else {

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use tokio_postgres::Row;
+use tokio_postgres::types::ToSql;
 
 use super::error::FleetError;
 use super::pool::Snapshot;
 use super::statement::refusals;
 use crate::audit::format::record::Outcome;
-use crate::audit::read::metering::query::{UsageBy, UsageQuery};
+use crate::audit::read::metering::query::{SpentBy, UsageBy, UsageQuery};
 use crate::audit::read::metering::report::UsageReport;
 use crate::audit::read::metering::tally::{UsageRow, UsageSubject};
 use crate::audit::view::status::GatewayFreshness;
@@ -19,17 +20,20 @@ use domain::clock::Micros;
 const SETTLING: Duration = Duration::from_secs(60);
 
 /// Sums by period, gateway, subject and outcome. `$1` is `day` or `month`, `$2` and `$3` the range in microseconds,
-/// `$5` the only organization or null; the placeholders in braces are made from the query.
+/// `$5` the only organization or null, `$6` and `$7` the range of the only budget, byte by byte, or null; the
+/// placeholders in braces are made from the query.
 const SUMS: &str = "
 SELECT (extract(epoch FROM date_trunc($1::text, time AT TIME ZONE 'UTC')) * 1000000)::bigint,
        {gateway}, {org}, {key}, {route}, outcome,
        sum(coalesce(count, 1))::bigint,
        sum(CASE WHEN outcome = ANY($4::text[]) THEN 0 ELSE coalesce(request_bytes, 0) END)::bigint,
-       sum(CASE WHEN outcome = ANY($4::text[]) THEN 0 ELSE coalesce(response_bytes, 0) END)::bigint
+       sum(CASE WHEN outcome = ANY($4::text[]) THEN 0 ELSE coalesce(response_bytes, 0) END)::bigint,
+       sum(CASE WHEN outcome = ANY($4::text[]) THEN 0 ELSE coalesce(cost, 1) END)::bigint
 FROM keygate.records
 WHERE time >= 'epoch'::timestamptz + $2::bigint::double precision * interval '1 microsecond'
   AND time < 'epoch'::timestamptz + $3::bigint::double precision * interval '1 microsecond'
   AND org_id IS NOT NULL AND ($5::text IS NULL OR org_id = $5)
+  AND ($6::text IS NULL OR (budget ~>=~ $6 AND budget ~<~ $7::text))
   AND outcome <> 'unknown' AND NOT (method = 'ADMIN' AND auth_method <> 'api-key')
 GROUP BY 1, 2, 3, 4, 5, 6";
 
@@ -55,7 +59,9 @@ impl Snapshot<'_> {
         let until = query.until.unwrap_or(Micros(u64::MAX / 4096)).0.cast_signed();
         let refusals = refusals();
         let org = query.org.map(|org| org.to_string());
-        let sums = self.query(&statement(query), &[&query.per.name(), &since, &until, &refusals, &org])?;
+        let [from, before] = budget_range(query.budget);
+        let params: [&(dyn ToSql + Sync); 7] = [&query.per.name(), &since, &until, &refusals, &org, &from, &before];
+        let sums = self.query(&statement(query), &params)?;
         Ok((reports(query, rows(query, &sums), first, &gateways), gateways))
     }
 
@@ -82,6 +88,15 @@ fn statement(query: UsageQuery) -> String {
     parts.into_iter().fold(SUMS.to_owned(), |text, (name, part)| text.replace(name, &format!("{part}::text")))
 }
 
+/// The texts of the first total of a budget, and of the first one behind it. Seconds have ten digits until 2286, so that
+/// the order of the bytes is that of the times.
+fn budget_range(budget: Option<SpentBy>) -> [Option<String>; 2] {
+    let text = |budget: SpentBy, time: Micros| {
+        format!("{}/{:010}", budget.subject, time.0.div_ceil(1_000_000).min(9_999_999_999))
+    };
+    [budget.map(|budget| text(budget, budget.from)), budget.map(|budget| text(budget, budget.before))]
+}
+
 /// Joins the sums of the outcomes of each period, gateway and subject to a row.
 fn rows(query: UsageQuery, sums: &[Row]) -> Vec<UsageRow> {
     let mut rows: BTreeMap<(u64, Option<String>, String), UsageRow> = BTreeMap::new();
@@ -93,7 +108,8 @@ fn rows(query: UsageQuery, sums: &[Row]) -> Vec<UsageRow> {
         let row = rows.entry((start.0, gateway.clone(), subject.to_string()));
         let row = row.or_insert_with(|| UsageRow::empty(period, gateway, subject));
         let number = |column| sum.get::<_, i64>(column).cast_unsigned();
-        row.add(Outcome::from_name(sum.get(5)).unwrap_or(Outcome::InProgress), number(6), [number(7), number(8)]);
+        let outcome = Outcome::from_name(sum.get(5)).unwrap_or(Outcome::InProgress);
+        row.add(outcome, number(6), number(9), [number(7), number(8)]);
     }
     rows.into_values().map(UsageRow::sorted).collect()
 }
