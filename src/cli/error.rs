@@ -60,6 +60,11 @@ impl CliError {
         Self { exit: self.exit, error: self.error.context(text) }
     }
 
+    /// Returns whether the same command may succeed later.
+    pub(super) fn is_temporary(&self) -> bool {
+        self.exit == ExitStatus::Temporary
+    }
+
     /// The error alone, for a command that ends with another exit code.
     pub(super) fn into_cause(self) -> anyhow::Error {
         self.error

@@ -1,18 +1,33 @@
 //! `keygate quota`: units that a key, a user or an organization may spend in a day or a month.
 
-use anyhow::anyhow;
+use std::path::PathBuf;
+use std::str::FromStr;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context as _, anyhow};
 use clap::Subcommand;
 use clap::ValueEnum;
 use serde_json::json;
 
 use super::call::Call;
+use super::control;
 use super::installation::Installation;
 use super::output::seconds;
+use super::progress::ProgressLine;
 use super::show::{self, Fields, Shown};
-use super::{CliError, ExitStatus, RemoteCommand};
-use ::control::management::{Key, Org, Quota, QuotaOwner, User};
+use super::{CliError, ExitStatus, Format, RemoteCommand};
+use ::control::management::{self, Key, Org, Quota, QuotaOwner, QuotaRecount, Stretch, User};
 use domain::budget::{Budget, OwnBudget, Period, Spender};
+use domain::clock::{self, Micros};
 use domain::key::KeyId;
+use journal::audit::AuditView;
+
+/// Time for which a recount waits until all gateways have shipped their records.
+const SHIPPING_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// Time between two looks whether they have.
+const POLL: Duration = Duration::from_millis(500);
 
 /// Commands of `keygate quota`.
 #[derive(Debug, Subcommand)]
@@ -41,6 +56,36 @@ pub(super) enum Command {
         #[command(flatten)]
         owner: Owner,
     },
+    /// Set what is spent of a quota to the sum of the records of all gateways, as after a loss of the state
+    ///
+    /// Adds up the records in PostgreSQL, or those of the only gateway. Where several gateways ship to no PostgreSQL,
+    /// `--journal` names the audit directory of each.
+    Recount {
+        #[command(flatten)]
+        owner: Owner,
+        /// Audit directory of a gateway; once for each gateway
+        #[arg(long, value_name = "DIR")]
+        journal: Vec<PathBuf>,
+        /// Name of a gateway whose last records are lost, and not waited for
+        #[arg(long, value_name = "NAME")]
+        without: Vec<String>,
+        /// Go on with a recount that was broken off, by what it has printed: with journals that were copied since
+        #[arg(long, value_name = "TIME/USED")]
+        begun: Option<Begun>,
+    },
+}
+
+/// Start of a recount, and the units that were spent then.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Begun(Stretch);
+
+impl FromStr for Begun {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> anyhow::Result<Self> {
+        let (start, used) = text.split_once('/').context("expected TIME/USED, as the recount has printed it")?;
+        Ok(Self(Stretch { start: start.parse()?, used: used.parse().context("the units are no number")? }))
+    }
 }
 
 /// The owner of a quota.
@@ -91,6 +136,9 @@ impl RemoteCommand<Command> {
             Command::Reset { owner } => {
                 show::perform::<Quota>(installation, &Call::post(&["quota", "reset"]).with_body(&owner.body()), format)
             }
+            Command::Recount { owner, journal, without, begun } => {
+                recount(installation, owner.body(), (&journal, without), begun, format)
+            }
         }
     }
 }
@@ -100,6 +148,74 @@ impl Owner {
         let Self { org, user, key } = self;
         QuotaOwner { org, user, key }
     }
+}
+
+/// Recounts a quota in two steps.
+fn recount(
+    installation: &Installation,
+    owner: QuotaOwner,
+    (journals, without): (&[PathBuf], Vec<String>),
+    begun: Option<Begun>,
+    format: Format,
+) -> Result<(), CliError> {
+    let views: Vec<AuditView> = journals
+        .iter()
+        .map(|path| AuditView::of_directory(path).with_context(|| format!("cannot read {}", path.display())))
+        .collect::<anyhow::Result<_>>()?;
+    let QuotaOwner { org, user, key } = owner.clone();
+    let first = QuotaRecount { org, user, key, without, ..QuotaRecount::default() };
+    let step = |recount: &QuotaRecount| {
+        control::perform::<Quota>(installation, &Call::post(&["quota", "recount"]).with_body(recount))
+    };
+    let (stretch, quota) = match begun {
+        Some(Begun(stretch)) => (stretch, control::perform(installation, &Call::get(&["quota"]).with_query(&owner))?),
+        None => {
+            let quota = step(&first)?;
+            (Stretch { start: quota.start, used: quota.used }, quota)
+        }
+    };
+    let count = || {
+        let mut progress = ProgressLine::new();
+        let counted = count_journals(&views, &quota, stretch.start, &mut progress)?;
+        let second = QuotaRecount { stretch: Some(stretch), counted, ..first.clone() };
+        let deadline = Instant::now() + SHIPPING_TIMEOUT;
+        loop {
+            match step(&second) {
+                Err(error) if error.is_temporary() && Instant::now() < deadline => {
+                    progress.show(|| "waiting for the records of all gateways".to_owned());
+                    thread::sleep(POLL);
+                }
+                recounted => break recounted,
+            }
+        }
+    };
+    let go_on = || {
+        let Stretch { start, used } = stretch;
+        format!("nothing is recounted yet; to go on, add `--begun {start}/{used}`")
+    };
+    let recounted = count().map_err(|error: CliError| error.context(go_on()))?;
+    Ok(show::record(&recounted, format)?)
+}
+
+/// The units in these journals from before a time, as soon as they have all of them; none without journals.
+fn count_journals(
+    views: &[AuditView],
+    quota: &Quota,
+    start: Micros,
+    progress: &mut ProgressLine,
+) -> Result<Option<u64>, CliError> {
+    if views.is_empty() {
+        return Ok(None);
+    }
+    let recorded = start.after(management::UNTIL_RECORDED);
+    while clock::now() < recorded {
+        progress.show(|| "waiting for the last records of before".to_owned());
+        thread::sleep(POLL);
+    }
+    let subject = quota.subject.parse().context("the gateway is of another version: it names no subject")?;
+    let period = quota.budget.per.around(start);
+    let (units, _) = management::count_units(views, subject, (period.start, start), clock::now())?;
+    Ok(Some(units))
 }
 
 /// The quota of these arguments.

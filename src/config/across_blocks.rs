@@ -13,12 +13,11 @@ pub(super) fn check_across_blocks(
     routes: &[RouteSettings],
     has_dashboard: bool,
     listen: Option<&[Listener]>,
-    (quotas, has_budgets): (&[(String, Quota)], bool),
+    quotas: &[(String, Quota)],
 ) {
     check_upgrades(file, upstreams.unwrap_or_default(), routes);
     check_dashboard_only(file, has_dashboard, listen);
     check_costs(file, quotas, routes);
-    check_metered(file, has_budgets, routes);
 }
 
 /// Reports `upgrade` over HTTP/2, where no connection can switch protocols (RFC 9113, section 8.6).
@@ -62,17 +61,5 @@ fn check_dashboard_only(file: &Section<'_>, has_dashboard: bool, listen: Option<
     }
     if !listen.iter().any(|listener| listener.role.forwards() || listener.role == ListenerRole::Decisions) {
         file.report("listen", "serves nothing but the dashboard or management; add one for the API or for decisions");
-    }
-}
-
-/// Reports routes whose responses say their cost where no plan has a budget: tokens of a bucket never come back.
-fn check_metered(file: &Section<'_>, has_budgets: bool, routes: &[RouteSettings]) {
-    if let Some(route) = routes.iter().find(|route| route.cost_from.is_some()).filter(|_| !has_budgets) {
-        let what = format!(
-            "`{}` has a `cost` with `at_most`, and no plan has a `quota` that it would come back to; give it a number, \
-             or a plan a `quota`",
-            route.name
-        );
-        file.report("routes", what);
     }
 }

@@ -269,16 +269,7 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
     let federation = federation::of_file(file, &routes, &session);
     let telemetry = file.section("telemetry", |section| telemetry::telemetry(section, &gateway));
     let quotas = limits.as_ref().map(limits::Limits::quotas).unwrap_or_default();
-    // A block with errors counts as one with budgets: its own errors were reported.
-    let has_budgets = limits.as_ref().map_or(true, |limits| limits.plans.has_budgets());
-    check_across_blocks(
-        file,
-        upstreams.read.as_deref(),
-        &routes,
-        session != Ok(None),
-        listen.as_deref().ok(),
-        (&quotas, has_budgets),
-    );
+    check_across_blocks(file, upstreams.read.as_deref(), &routes, session != Ok(None), listen.as_deref().ok(), &quotas);
     let (audit, shipping) = audit?;
     let limits = limits?;
     let timeouts = timeouts?;

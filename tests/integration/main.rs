@@ -18,6 +18,7 @@ mod failing_upstreams;
 mod several_upstreams;
 mod http2;
 mod limits;
+mod quota;
 mod lost_state;
 mod usage;
 mod refusals;

@@ -88,6 +88,8 @@ const BLOCKS: &[(&str, Check)] = &[
     ("printf %s \"$API_KEY\" | keygate key diges", By("file_of_organizations_is_applied_with_the_plan_of_the_page")),
     // Plans.
     ("keygate org set acme --plan pro", By("plans_of_the_page_are_given_and_shown")),
+    ("keygate quota set --org acme --units 200", By("quotas_of_the_page_are_given_shown_and_recounted")),
+    ("keygate quota show --org acme", By("quotas_of_the_page_are_given_shown_and_recounted")),
     // Policies of keys.
     ("$ keygate key create --org acme --user a", By("key_with_a_policy_is_made_and_changed_as_the_page_says")),
     ("$ keygate key set KEY_ID --concurrent 20", By("key_with_a_policy_is_made_and_changed_as_the_page_says")),

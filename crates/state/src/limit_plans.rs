@@ -124,11 +124,6 @@ impl LimitPlans {
         self.0.iter().flat_map(|table| table.plans.keys())
     }
 
-    /// Returns whether a plan has a budget.
-    pub fn has_budgets(&self) -> bool {
-        self.0.iter().flat_map(|table| table.plans.values()).any(|plan| plan.budget.is_some())
-    }
-
     /// Returns whether there is a plan with this name.
     pub fn contains(&self, name: &PlanName) -> bool {
         self.find(name).is_some()

@@ -10,8 +10,8 @@
 //!   larger one is the later one.
 //! - A later period begins with nothing spent. An earlier one never comes back: a clock that was set back finds the
 //!   period that it had left, with what was spent in it.
-//! - A reset begins a new stretch of the same period, at a whole second: what comes back of requests of before goes
-//!   nowhere, as with an earlier period.
+//! - A correction begins a new stretch of the same period, at a whole second: what comes back of requests of before
+//!   goes nowhere, as with an earlier period.
 
 use domain::budget::{Budget, BudgetStatus};
 use domain::clock::Micros;
@@ -22,12 +22,12 @@ const SECOND: u64 = 1_000_000;
 /// Correction of what a subject has spent in the present period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SpendingChange {
-    /// Begins a new stretch of the period with nothing spent.
-    Reset,
-    /// Begins a new stretch with what is spent: from then on nothing comes back of the requests of before, so that
-    /// their records have the units that stay.
-    Split,
-    /// Adds units to the stretch that began at `start`; takes them away where they are below zero.
+    /// Begins a new stretch of the period, at this second, with nothing spent.
+    Reset(Micros),
+    /// Begins a new stretch, at this second, with what is spent: from then on nothing comes back of the requests of
+    /// before, so that their records have the units that stay.
+    Split(Micros),
+    /// Adds units to the stretch that began at `start`, once; takes them away where they are below zero.
     Add {
         /// Start of the stretch.
         start: Micros,
@@ -39,12 +39,14 @@ pub enum SpendingChange {
 /// Totals of a subject in one period.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Spending {
-    /// Start of the period, or of the stretch of it that a reset began.
+    /// Start of the period, or of the stretch of it that a correction began.
     pub start: Micros,
     /// Units that requests have reserved, and those by which responses exceeded their reservations.
     pub reserved: u64,
     /// Units of these that came back.
     pub returned: u64,
+    /// True when the stretch was corrected by what the records of before it say.
+    pub recounted: bool,
 }
 
 impl Spending {
@@ -85,24 +87,30 @@ impl Spending {
         }
     }
 
-    /// The spending after a correction at `now`; none when the stretch that it is about is over, or a new one cannot
-    /// begin before the period ends.
+    /// The start of a new stretch: this second, or the one after that of the present stretch.
+    pub fn next_stretch(self, budget: Budget, now: Micros) -> Micros {
+        Micros((now.0 - now.0 % SECOND).max(self.at(budget, now).start.0.saturating_add(SECOND)))
+    }
+
+    /// The spending after a correction at `now`; none when the stretch that it is about is over, or a new one would
+    /// not begin after it and before the period ends.
     #[must_use]
     pub fn corrected(self, budget: Budget, change: SpendingChange, now: Micros) -> Option<Self> {
         let current = self.at(budget, now);
-        let reserved = match change {
+        let (start, reserved) = match change {
             SpendingChange::Add { start, units } => {
                 let amount = units.unsigned_abs();
-                return (start == current.start).then(|| match units {
-                    0.. => Self { reserved: current.reserved.saturating_add(amount), ..current },
-                    _ => Self { returned: current.returned.saturating_add(amount).min(current.reserved), ..current },
+                let recounted = Self { recounted: true, ..current };
+                return (start == current.start && !current.recounted).then(|| match units {
+                    0.. => Self { reserved: current.reserved.saturating_add(amount), ..recounted },
+                    _ => Self { returned: current.returned.saturating_add(amount).min(current.reserved), ..recounted },
                 });
             }
-            SpendingChange::Reset => 0,
-            SpendingChange::Split => current.used(),
+            SpendingChange::Reset(start) => (start, 0),
+            SpendingChange::Split(start) => (start, current.used()),
         };
-        let start = Micros((now.0 - now.0 % SECOND).max(self.start.0.saturating_add(SECOND)));
-        (start < budget.per.around(current.start).end).then_some(Self { start, reserved, returned: 0 })
+        let is_later = start > current.start && start < budget.per.around(current.start).end;
+        is_later.then_some(Self { start, reserved, ..Self::default() })
     }
 
     /// The later of two records of the same subject.
@@ -110,7 +118,7 @@ impl Spending {
     pub fn merge(self, other: Self) -> Self {
         if self.start == other.start {
             let (reserved, returned) = (self.reserved.max(other.reserved), self.returned.max(other.returned));
-            return Self { start: self.start, reserved, returned };
+            return Self { start: self.start, reserved, returned, recounted: self.recounted || other.recounted };
         }
         if self.start > other.start { self } else { other }
     }
@@ -218,23 +226,29 @@ mod tests {
     fn correction_begins_a_new_stretch_that_no_earlier_request_gives_back_to() {
         let now = Micros(1000 * DAY + 1_500_000);
         let spent = Spending::default().try_reserve(BUDGET, 40, now).unwrap();
-        let reset = spent.corrected(BUDGET, SpendingChange::Reset, now).unwrap();
+        let begin = |spent: Spending, change: fn(Micros) -> SpendingChange, now| {
+            spent.corrected(BUDGET, change(spent.next_stretch(BUDGET, now)), now)
+        };
+        let reset = begin(spent, SpendingChange::Reset, now).unwrap();
         assert_eq!((reset.start, reset.used()), (Micros(1000 * DAY + 1_000_000), 0));
         assert_eq!(reset.settle(spent.start, 40, 0), reset, "units of before the reset");
         assert_eq!(reset.status(BUDGET).end, Micros(1001 * DAY));
         assert_eq!(reset.merge(spent), reset);
-        let split = spent.corrected(BUDGET, SpendingChange::Split, now).unwrap();
+        let split = begin(spent, SpendingChange::Split, now).unwrap();
         assert_eq!((split.used(), split.settle(spent.start, 40, 0)), (40, split));
         let added = |units| split.corrected(BUDGET, SpendingChange::Add { start: split.start, units }, now);
         assert_eq!([-15, 5, -90].map(|units| added(units).unwrap().used()), [25, 45, 0], "never below zero");
+        let twice = SpendingChange::Add { start: split.start, units: 5 };
+        assert_eq!(added(5).unwrap().corrected(BUDGET, twice, now), None, "added already");
         let stale = SpendingChange::Add { start: spent.start, units: 5 };
         assert_eq!(split.corrected(BUDGET, stale, now), None, "another stretch has begun");
         // Each begins later than the one before, and none in the next period.
-        let again = reset.corrected(BUDGET, SpendingChange::Reset, now).unwrap();
+        assert_eq!(reset.corrected(BUDGET, SpendingChange::Reset(reset.start), now), None, "done already");
+        let again = begin(reset, SpendingChange::Reset, now).unwrap();
         assert_eq!(again.start.0, reset.start.0 + SECOND);
         let end = Micros(1001 * DAY - 1);
-        let last = again.corrected(BUDGET, SpendingChange::Reset, end).unwrap();
-        assert_eq!(last.corrected(BUDGET, SpendingChange::Reset, end), None);
+        let last = begin(again, SpendingChange::Reset, end).unwrap();
+        assert_eq!(begin(last, SpendingChange::Reset, end), None);
         assert_eq!(last.at(BUDGET, Micros(1001 * DAY)).used(), 0);
     }
 }

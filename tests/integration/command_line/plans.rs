@@ -87,6 +87,20 @@ fn plans_of_the_page_are_given_and_shown() {
 }
 
 #[test]
+fn quotas_of_the_page_are_given_shown_and_recounted() {
+    let (installation, _, id) = Installation::with_key_id();
+    let run = |line: &str| installation.ok(&line.strip_prefix("keygate ").unwrap().replace("KEY_ID", id.as_str())).out;
+    let given: Vec<String> = block("keygate quota set --org acme --units 200").lines().map(run).collect();
+    for (shown, quota) in given.iter().zip(["2000000 units a month", "50000 units a day", "1000 units a day"]) {
+        assert!(shown.contains("quota") && shown.contains(quota), "{quota}: {shown}");
+    }
+    for line in block("keygate quota show --org acme").lines() {
+        let shown = run(line);
+        assert!(shown.contains("2000000 units a month for the organization"), "{line}: {shown}");
+    }
+}
+
+#[test]
 fn plan_that_the_file_lacks_is_not_given_and_found_where_it_was() {
     let (installation, _, id) = Installation::with_key_id();
     with_plans(&installation, PLANS);

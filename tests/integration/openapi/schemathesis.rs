@@ -18,14 +18,14 @@ const EXAMPLES: &str = "25";
 const SEED: &str = "7";
 
 /// Generated cursors, names, references, tags, entity tags and digests are seldom ones that there are, or that fit each
-/// other; no pattern says which characters Unicode has assigned; of several errors in a new key one is told; and
+/// other; no pattern says which characters Unicode has assigned; of several errors in a new key or a user one is told; and
 /// idempotency keys come again with other bodies.
 pub const CHECKS: &str = r#"
 [checks]
 positive_data_acceptance.expected-statuses = ["2xx", "304", "400", "403", "404", "409", "412", "422"]
 negative_data_rejection.expected-statuses = ["400", "401", "404", "405", "412", "415", "422"]
 [[operations]]
-include-operation-id = ["createKey", "putKey"]
+include-operation-id = ["createKey", "putKey", "changeUser"]
 checks.negative_data_rejection.expected-statuses = ["400", "401", "404", "405", "409", "412", "415", "422"]
 "#;
 

@@ -172,21 +172,28 @@ pub(super) async fn correction_begins_a_new_stretch_of_the_period(state: &State)
         assert_eq!(state.spending_of(tag, subject).await.unwrap().used(), 6);
         // Uses that are open before a correction stay as they were: the counter is never too low.
         let later = day.after(Duration::from_millis(2500));
-        let [before, after] = change(SpendingChange::Split, later).await.unwrap();
+        let next = async |now| state.spending_of(tag, subject).await.unwrap().next_stretch(budget, now);
+        let [before, after] = change(SpendingChange::Split(next(later).await), later).await.unwrap();
         assert_eq!((before.start, before.used()), (day, 6));
         assert_eq!((after.start, after.used()), (day.after(Duration::from_secs(2)), 6));
         open.settle(0);
-        let next = admitted(pay(state, &key, 1, later).await);
-        let status = next.rate_limit.budget.clone().unwrap();
+        let first = admitted(pay(state, &key, 1, later).await);
+        let status = first.rate_limit.budget.clone().unwrap();
         assert_eq!((status.used, status.start, status.end), (7, after.start, day.after(DAY)));
         // Of the new stretch it comes back.
-        next.permit.into_reservation().unwrap().settle(0);
+        first.permit.into_reservation().unwrap().settle(0);
         let add = |units| SpendingChange::Add { start: after.start, units };
         drop(admitted(pay(state, &key, 1, later).await));
         assert_eq!(change(add(-4), later).await.map(|[_, after]| after.used()), Some(3));
-        assert_eq!(change(add(5), later).await.map(|[_, after]| after.used()), Some(8));
-        let [_, reset] = change(SpendingChange::Reset, later).await.unwrap();
-        assert_eq!((reset.start, reset.used()), (day.after(Duration::from_secs(3)), 0));
+        assert_eq!(change(add(-4), later).await, None, "once");
+        drop(admitted(pay(state, &key, 2, later).await));
+        let [_, second] = change(SpendingChange::Split(next(later).await), later).await.unwrap();
+        let more = SpendingChange::Add { start: second.start, units: 3 };
+        assert_eq!(change(more, later).await.map(|[_, after]| after.used()), Some(8));
+        let start = next(later).await;
+        let [_, reset] = change(SpendingChange::Reset(start), later).await.unwrap();
+        assert_eq!(change(SpendingChange::Reset(start), later).await, None, "it has begun");
+        assert_eq!((reset.start, reset.used()), (day.after(Duration::from_secs(4)), 0));
         assert_eq!(change(add(5), later).await, None, "the stretch is over");
         assert_eq!(admitted(pay(state, &key, 10, later).await).rate_limit.budget.unwrap().used, 10);
         assert_eq!(refused(&pay(state, &key, 1, later).await), Refusal::QuotaExhausted);

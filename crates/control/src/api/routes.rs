@@ -107,6 +107,7 @@ pub(super) const ROUTES: &[Route] = &[
     put("apply", ADMIN, |call| Box::pin(apply::apply(call))).with_query(&["dry_run"]),
     get("quota", ALL, QUOTA, |call| Box::pin(quota::show(call))),
     post("quota/reset", ADMIN, |call| Box::pin(quota::reset(call))),
+    post("quota/recount", ADMIN, |call| Box::pin(quota::recount(call))),
     get("usage", ALL, USAGE, |call| Box::pin(audit::show_usage(call))),
     get("audit", ALL, RECORDS, |call| Box::pin(audit::list_records(call))),
     get("tokens", ALL, OF_ORG, |call| Box::pin(tokens::list(call))),

@@ -145,7 +145,7 @@ errors! {
         "there is no quota of {0}; give one by `keygate quota set`, or a plan with a `quota`; one of each key or user \
          is named by the key or the user"
     )]
-    NoQuota(String) => row(NotFound, "no_such_quota");
+    NoQuota(String) => row(NotFound, "no_such_quota").for_people("There is no quota.");
     /// A path has no id of a session.
     #[error("there is no session with this id")]
     NotSessionId => row(NotFound, "no_such_session");
@@ -211,6 +211,11 @@ errors! {
     InUse(KeyId) => row(Conflict, "key_in_use");
     #[error("the quota was reset or recounted meanwhile, or its period ends; nothing was changed, try again")]
     QuotaChanged => row(Conflict, "quota_changed");
+    /// Gateways, with the times up to which their records are here.
+    #[error("the records of these gateways are not here up to the recount yet: {0}; try again")]
+    QuotaRecordsLate(String) => row(Unavailable, "quota_records_late").wait(1);
+    #[error("the records of the period are not all here: {0}")]
+    QuotaRecordsMissing(String) => row(Conflict, "quota_records_missing");
     #[error("this is the last administrator of the organization; make another one first")]
     LastAdmin => row(Conflict, "last_admin");
     /// Another record has this name, email, tag, id or digest; the text says which.

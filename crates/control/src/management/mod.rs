@@ -114,7 +114,9 @@ pub use operands::check_digest;
 pub use org_policy::OrgPolicyUpdate;
 pub use orgs::{Org, check_concurrent, create_org, list_orgs, member_orgs, show_org};
 pub use patches::{KeyUpdate, OrgUpdate, UserUpdate, update_key, update_org, update_user};
-pub use quota::{Quota, QuotaOwner, reset_quota, show_quota};
+pub use quota::{
+    Quota, QuotaOwner, QuotaRecount, Stretch, UNTIL_RECORDED, count_units, recount_quota, reset_quota, show_quota,
+};
 pub use records::list_records;
 pub(crate) use replay::{Replay, idempotency_place, idempotency_record, replay};
 pub use rotation::{Rotation, rotate_key};

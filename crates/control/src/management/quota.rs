@@ -4,21 +4,39 @@
 //! nothing comes back of earlier requests, so that the records of these have the units that stay. What is spent
 //! meanwhile is of the new stretch, and is not counted again.
 
-use std::time::Instant;
+use std::io;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use super::actor::AuditActor;
 use super::audited_change::{Target, begin_change, use_end};
 use super::authorization::{Access, authorize};
 use super::operands::{find_org, find_user};
 use super::owned_key::find_key;
+use super::usage::has_fleet;
+use super::uses::read_audit;
 use super::{Actor, Management, ManagementError};
 use domain::budget::{Budget, BudgetStatus, BudgetSubject};
 use domain::clock::Micros;
 use domain::key::{KeyId, OrgTag};
 use domain::management_token::TokenScope;
+use journal::audit::{AuditView, Filter, GatewayFreshness, Outcome, RecordKind, SpentBy};
 use state::spending::{Spending, SpendingChange};
-use state::{GivenPlan, GivenPlans};
+use state::{GivenPlan, GivenPlans, State};
+
+/// Actions of the records.
+const RESET: &str = "quota.reset";
+const RECOUNT: &str = "quota.recount";
+
+/// Time after which the requests of before a stretch are recorded, by gateways whose clocks may differ.
+pub const UNTIL_RECORDED: Duration = Duration::from_secs(5);
+
+/// Microseconds.
+const SECOND: u64 = 1_000_000;
+
+/// More than the clock of any gateway is behind that of the state.
+const CLOCK_MARGIN: Duration = Duration::from_secs(24 * 3600);
 
 /// The organization, the user of one, or the key whose quota is meant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -33,6 +51,41 @@ pub struct QuotaOwner {
     /// Id of a key, in place of both.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub key: Option<KeyId>,
+}
+
+/// A step of a recount. See [`recount_quota`].
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct QuotaRecount {
+    /// Id or name of the organization.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub org: Option<String>,
+    /// Id or email address of a user of it, or name of a service.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub user: Option<String>,
+    /// Id of a key, in place of both.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub key: Option<KeyId>,
+    /// The stretch that the first step has begun.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stretch: Option<Stretch>,
+    /// Units of the records of all gateways from before the stretch; none: they are added up here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub counted: Option<u64>,
+    /// Names of gateways whose last records are lost, and not waited for.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub without: Vec<String>,
+}
+
+/// Part of a period from a correction on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Stretch {
+    /// Its start.
+    #[serde(with = "domain::clock::rfc3339")]
+    pub start: Micros,
+    /// Units that were spent when it began.
+    pub used: u64,
 }
 
 /// A quota with what is spent of it.
@@ -96,11 +149,121 @@ pub async fn reset_quota(
 ) -> Result<Quota, ManagementError> {
     let by = authorize(management, actor, owner.write_access()?, now).await?;
     let found = find(management, actor, owner).await?;
-    let entry = begin_change(management, "quota.reset", "quota.reset", found.target, false, by).await?;
-    let started = Instant::now();
-    let reset = found.change(management, SpendingChange::Reset, now).await;
-    entry.close_change(use_end(&reset, started)).await;
-    reset.map(|[_, after]| Quota::new(&found, after, management.state.time(now)))
+    let start = found.next_stretch(management, now).await?;
+    let path = found.path(RESET, start);
+    let after = found.change(management, (RESET, &path), SpendingChange::Reset(start), by).await?;
+    Ok(Quota::new(&found, after, management.state.time(now)))
+}
+
+/// Sets what is spent of a quota to the sum of the records, in two calls.
+///
+/// 1. Without `stretch`: begins a new stretch of the period with what is spent, and returns it. From now on nothing
+///    comes back of earlier requests, so that their records have the units that stay.
+/// 2. With it: adds the difference between the units of these records and those that the stretch began with, once. The
+///    records are those of all gateways, or `counted` is their sum.
+///
+/// For the operator.
+///
+/// # Errors
+/// As [`reset_quota`]; of the second call [`ManagementError::QuotaRecordsLate`] until all gateways have shipped their
+/// records, [`ManagementError::QuotaRecordsMissing`] when they are not all here.
+pub async fn recount_quota(
+    management: &Management,
+    actor: &Actor,
+    recount: &QuotaRecount,
+    now: Micros,
+) -> Result<Quota, ManagementError> {
+    let owner = &recount.owner();
+    let by = authorize(management, actor, owner.write_access()?, now).await?;
+    let found = find(management, actor, owner).await?;
+    let Some(Stretch { start, used }) = recount.stretch else {
+        let start = found.next_stretch(management, now).await?;
+        let path = found.path(RECOUNT, start);
+        let after = found.change(management, (RECOUNT, &path), SpendingChange::Split(start), by).await?;
+        return Ok(Quota::new(&found, after, management.state.time(now)));
+    };
+    let counted = match recount.counted {
+        Some(counted) => counted,
+        None => count(management, actor, &found, start, recount.without.clone(), now).await?,
+    };
+    let units = i64::try_from(counted).unwrap_or(i64::MAX).saturating_sub_unsigned(used);
+    let path = format!("{}/{used}/{counted}", found.path(RECOUNT, start));
+    let after = found.change(management, (RECOUNT, &path), SpendingChange::Add { start, units }, by).await?;
+    Ok(Quota::new(&found, after, management.state.time(now)))
+}
+
+/// The units of a subject in the records from before a stretch of a period: those of the period, or those since the
+/// last reset.
+///
+/// # Errors
+/// If the records cannot be read, or do not go back to the start of the period.
+pub fn count_units(
+    views: &[AuditView],
+    subject: BudgetSubject,
+    (begin, stretch): (Micros, Micros),
+    now: Micros,
+) -> io::Result<(u64, Vec<GatewayFreshness>)> {
+    let mut from = begin;
+    for view in views {
+        from = from.max(last_reset(view, subject, begin)?.filter(|start| *start < stretch).unwrap_or(begin));
+    }
+    let spent = SpentBy { subject, from, before: stretch };
+    let mut sum = (0, Vec::new());
+    for view in views {
+        let (units, gateways) =
+            if view.has_fleet() { view.units_of_fleet(&spent)? } else { (view.units_of_gateway(&spent, now)?, vec![]) };
+        sum.0 += units;
+        sum.1.extend(gateways);
+    }
+    Ok(sum)
+}
+
+/// Start of the stretch that the last reset since `begin` began.
+fn last_reset(view: &AuditView, subject: BudgetSubject, begin: Micros) -> io::Result<Option<Micros>> {
+    // A record has the time of its gateway, whose clock may be behind that of the state.
+    let since = Some(begin.before(CLOCK_MARGIN));
+    let filter = Filter { since, kind: Some(RecordKind::Change), ..Filter::default() };
+    let prefix = format!("{RESET}/{subject}/");
+    let mut last = None;
+    view.export(&filter, &mut |record| {
+        let is_made = matches!(record.outcome, Outcome::Completed | Outcome::Unconfirmed);
+        let start = record.path.strip_prefix(&prefix).filter(|_| is_made && record.action == RESET);
+        let start =
+            start.and_then(|seconds| seconds.parse().ok()).map(|seconds: u64| Micros(seconds.saturating_mul(SECOND)));
+        last = last.max(start.filter(|start| *start >= begin));
+        Ok(())
+    })?;
+    Ok(last)
+}
+
+/// Adds the records of all gateways up.
+async fn count(
+    management: &Management,
+    actor: &Actor,
+    found: &Found,
+    stretch: Micros,
+    without: Vec<String>,
+    now: Micros,
+) -> Result<u64, ManagementError> {
+    let missing = ManagementError::QuotaRecordsMissing;
+    let is_shared = matches!(*management.state, State::Redis(_));
+    if is_shared && !has_fleet(management) {
+        return Err(missing("no PostgreSQL has those of all gateways; give their journals by `--journal`".to_owned()));
+    }
+    let (subject, begin) = (found.subject, found.budget.per.around(stretch).start);
+    let read_at = management.state.time(now);
+    let read = move |view: &AuditView| Ok(count_units(std::slice::from_ref(view), subject, (begin, stretch), now));
+    let counted = read_audit(management, actor, read).await?;
+    let (units, gateways) = counted.map_err(|error| missing(error.to_string()))?;
+    // The journal of this gateway is complete by now.
+    let own = GatewayFreshness { gateway: management.gateway.clone(), complete_until: read_at, updated: read_at };
+    let gateways = if gateways.is_empty() { vec![own] } else { gateways };
+    let needed = stretch.after(UNTIL_RECORDED);
+    let late = gateways.iter().filter(|late| late.complete_until < needed && !without.contains(&late.gateway));
+    match late.map(|late| format!("{} ({})", late.gateway, late.complete_until)).collect::<Vec<_>>() {
+        late if late.is_empty() => Ok(units),
+        late => Err(ManagementError::QuotaRecordsLate(late.join(", "))),
+    }
 }
 
 /// Place of the owner of a quota.
@@ -108,6 +271,12 @@ enum Place<'a> {
     Org(&'a str),
     User(&'a str, &'a str),
     Key(KeyId),
+}
+
+impl QuotaRecount {
+    fn owner(&self) -> QuotaOwner {
+        QuotaOwner { org: self.org.clone(), user: self.user.clone(), key: self.key }
+    }
 }
 
 impl QuotaOwner {
@@ -165,14 +334,32 @@ async fn find(management: &Management, actor: &Actor, owner: &QuotaOwner) -> Res
 }
 
 impl Found {
+    /// Start of a new stretch of the period.
+    async fn next_stretch(&self, management: &Management, now: Micros) -> Result<Micros, ManagementError> {
+        let spending = management.state.spending_of(self.tag, self.subject).await?;
+        Ok(spending.next_stretch(self.budget, management.state.time(now)))
+    }
+
+    /// Path of a record about a stretch: `quota.reset/org:org_…/1793491200`.
+    fn path(&self, action: &str, start: Micros) -> String {
+        format!("{action}/{}/{}", self.subject, start.0 / SECOND)
+    }
+
+    /// Opens the audit record, corrects the spending, and closes the record.
     async fn change(
         &self,
         management: &Management,
+        (action, path): (&str, &str),
         change: SpendingChange,
-        now: Micros,
-    ) -> Result<[Spending; 2], ManagementError> {
-        let changed = management.state.change_spending(self.tag, self.subject, self.budget, change, now).await?;
-        changed.ok_or(ManagementError::QuotaChanged)
+        by: AuditActor<'_>,
+    ) -> Result<Spending, ManagementError> {
+        let entry = begin_change(management, action, path, self.target, false, by).await?;
+        let started = Instant::now();
+        let changed = management.state.change_spending(self.tag, self.subject, self.budget, change, by.now).await;
+        let changed =
+            changed.map_err(ManagementError::from).and_then(|found| found.ok_or(ManagementError::QuotaChanged));
+        entry.close_change(use_end(&changed, started)).await;
+        changed.map(|[_, after]| after)
     }
 }
 

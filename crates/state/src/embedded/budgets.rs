@@ -169,7 +169,8 @@ impl Reserving<'_> {
 pub(super) fn create_table(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(
         "CREATE TABLE IF NOT EXISTS budgets (
-           subject TEXT PRIMARY KEY, start INTEGER NOT NULL, reserved INTEGER NOT NULL, returned INTEGER NOT NULL
+           subject TEXT PRIMARY KEY, start INTEGER NOT NULL, reserved INTEGER NOT NULL, returned INTEGER NOT NULL,
+           recounted INTEGER NOT NULL
          ) STRICT, WITHOUT ROWID;",
     )
 }
@@ -179,7 +180,8 @@ pub(super) fn load(connection: &Connection, budgets: &Budgets) -> rusqlite::Resu
     for_each_row(connection, "SELECT * FROM budgets", |row| {
         let number = |name| row.get::<_, i64>(name).map(i64::cast_unsigned);
         let start = micros(row.get("start")?);
-        let spending = Spending { start, reserved: number("reserved")?, returned: number("returned")? };
+        let recounted = row.get("recounted")?;
+        let spending = Spending { start, reserved: number("reserved")?, returned: number("returned")?, recounted };
         let meter = budgets.meter(text(row, "subject")?);
         meter.state.lock().spending = spending;
         Ok(())
@@ -190,19 +192,20 @@ pub(super) fn load(connection: &Connection, budgets: &Budgets) -> rusqlite::Resu
 pub(super) fn write(connection: &mut Connection, meters: &[Arc<BudgetMeter>]) -> rusqlite::Result<()> {
     let transaction = connection.transaction()?;
     {
-        let mut write = transaction.prepare_cached("INSERT OR REPLACE INTO budgets VALUES (?1, ?2, ?3, ?4)")?;
+        let mut write = transaction.prepare_cached("INSERT OR REPLACE INTO budgets VALUES (?1, ?2, ?3, ?4, ?5)")?;
         for meter in meters {
             let spending = {
                 let mut state = meter.state.lock();
                 state.is_changed = false;
                 state.spending
             };
-            let Spending { start, reserved, returned } = spending;
+            let Spending { start, reserved, returned, recounted } = spending;
             write.execute(params![
                 meter.subject.to_string(),
                 integer(start.0),
                 integer(reserved),
-                integer(returned)
+                integer(returned),
+                recounted
             ])?;
         }
     }

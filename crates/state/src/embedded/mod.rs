@@ -238,7 +238,7 @@ impl Embedded {
     ) {
         let told = |BudgetTotal { subject, start, units }, is_reserved: bool| {
             let [reserved, returned] = if is_reserved { [units, 0] } else { [0, units] };
-            self.directory.budgets.replay(subject, Spending { start, reserved, returned });
+            self.directory.budgets.replay(subject, Spending { start, reserved, returned, ..Spending::default() });
         };
         reserved.into_iter().for_each(|total| told(total, true));
         returned.into_iter().for_each(|total| told(total, false));

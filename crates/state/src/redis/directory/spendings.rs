@@ -51,8 +51,8 @@ impl Spendings<'_> {
     ) -> Result<Option<[Spending; 2]>, Unavailable> {
         let span = budget.per.around(self.0.script_now(now));
         let (kind, start, added, taken) = match change {
-            SpendingChange::Reset => (0, 0, 0, 0),
-            SpendingChange::Split => (1, 0, 0, 0),
+            SpendingChange::Reset(start) => (0, start.0, 0, 0),
+            SpendingChange::Split(start) => (1, start.0, 0, 0),
             SpendingChange::Add { start, units: units @ 0.. } => (2, start.0, units.unsigned_abs(), 0),
             SpendingChange::Add { start, units } => (2, start.0, 0, units.unsigned_abs()),
         };
@@ -85,5 +85,5 @@ impl Spendings<'_> {
 }
 
 fn spending([start, units]: [u64; 2]) -> Spending {
-    Spending { start: Micros(start), reserved: units, returned: 0 }
+    Spending { start: Micros(start), reserved: units, ..Spending::default() }
 }
