@@ -18,8 +18,8 @@ const EXAMPLES: &str = "25";
 const SEED: &str = "7";
 
 /// Generated cursors, names, references, tags, entity tags and digests are seldom ones that there are, or that fit each
-/// other; no pattern says which characters Unicode has assigned; of several errors in a new key or a user one is told; and
-/// idempotency keys come again with other bodies.
+/// other; no pattern says which characters Unicode has assigned; of several errors in a new key or a user one is told;
+/// and idempotency keys come again with other bodies.
 pub const CHECKS: &str = r#"
 [checks]
 positive_data_acceptance.expected-statuses = ["2xx", "304", "400", "403", "404", "409", "412", "422"]
