@@ -173,11 +173,13 @@ impl Config {
         }));
         warnings.extend(route_warnings::of_routes(&self.routes));
         let metered = self.routes.iter().find(|route| route.cost_from.is_some());
-        if let Some(route) = metered.filter(|_| self.listen.iter().any(|listener| listener.decisions.is_some())) {
+        let mut listeners = self.listen.iter();
+        let unseeing = listeners.find(|listener| listener.decisions.is_some() && !listener.holds_streams());
+        if let Some((route, listener)) = metered.zip(unseeing) {
             warnings.push(format!(
-                "`{}` has a `cost` with `at_most`: where another proxy asks for decisions, its response is not seen, \
-                 and its cost is `at_most`",
-                route.name
+                "`{}` has a `cost` with `at_most`: the listener {} sees no responses, so that the cost is `at_most` \
+                 there; with Envoy, ask by ext_proc (`slots: stream`)",
+                route.name, listener.address
             ));
         }
         warnings

@@ -36,8 +36,13 @@ impl Metering {
 
     /// Reads the field of a head, or of trailers.
     pub(super) fn read(&mut self, fields: &HeaderMap) {
-        for value in fields.get_all(&self.field) {
-            let cost = value.to_str().ok().filter(|text| text.bytes().all(|digit| digit.is_ascii_digit()));
+        self.read_fields(fields.iter().map(|(name, value)| (name.as_str(), value.as_bytes())));
+    }
+
+    /// The same of fields that another proxy describes.
+    pub(super) fn read_fields<'f>(&mut self, fields: impl Iterator<Item = (&'f str, &'f [u8])>) {
+        for (_, value) in fields.filter(|(name, _)| self.field == *name) {
+            let cost = str::from_utf8(value).ok().filter(|text| text.bytes().all(|digit| digit.is_ascii_digit()));
             self.told = match (self.told, cost.and_then(|text| text.parse().ok())) {
                 (Told::Nothing, Some(cost)) => Told::Cost(cost),
                 _ => Told::Unclear,

@@ -34,6 +34,24 @@ fn networks_that_trust_everybody_are_warned_about() {
 }
 
 #[test]
+fn costs_of_responses_that_a_listener_does_not_see_are_warned_about() {
+    let plans = "plans: { sold: { requests: 9, per: 1s, quota: { units: 9, per: day, of: key } } }";
+    let warnings = |decisions: &str, cost: &str| {
+        let asked =
+            format!("- {{ address: '127.0.0.1:8090', serves: decisions, decisions: {{ {decisions} }} }}\n  - address");
+        let file = MINIMAL.replacen("- address", &asked, 1);
+        parse(&format!("{file}{plans}\nroutes: [{{ name: chat, path: /a, cost: {cost} }}]\n")).unwrap().warnings()
+    };
+    let metered = "{ at_most: 9, from: X-Cost }";
+    assert_eq!(warnings("protocol: envoy, slots: stream", metered), Vec::<String>::new());
+    assert_eq!(warnings("protocol: nginx, slots: none", "9"), Vec::<String>::new());
+    for unseeing in ["protocol: envoy, slots: none", "protocol: forward_auth, slots: { lease: 30s }"] {
+        let told = warnings(unseeing, metered);
+        assert!(told.len() == 1 && told[0].contains("`chat`") && told[0].contains("127.0.0.1:8090"), "{told:?}");
+    }
+}
+
+#[test]
 fn fewer_connections_than_workers_are_warned_about() {
     let warnings = |connections: &str| {
         let upstream = MINIMAL.replace("8081]", &format!("8081]\n  connections: {{ {connections} }}"));

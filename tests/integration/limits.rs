@@ -124,7 +124,7 @@ const BUDGET: &str = "plans: { sold: { requests: 100, per: 1s, quota: { units: 1
                       routes: [{ name: report, path: '/reports/**', cost: 4 }, { name: rest, path: '/**' }]";
 
 /// Units that are left of a budget, and the seconds of its period that are left, by `RateLimit`.
-fn budget_left(response: &Response) -> (u64, u64) {
+pub(crate) fn budget_left(response: &Response) -> (u64, u64) {
     let item = response.header("ratelimit").unwrap().split(", ").find(|item| item.starts_with("\"quota\"")).unwrap();
     let mut numbers = item.split(';').skip(1).map(|number| number[2..].parse::<u64>().unwrap());
     (numbers.next().unwrap(), numbers.next().unwrap())
@@ -163,7 +163,7 @@ fn budget_is_spent_by_all_keys_and_lasts_until_the_end_of_its_period() {
 }
 
 /// Answers with the cost that the path says, in the head or in trailers: `/head/12`, `/trailers/12`, `/none`.
-fn metered_upstream() -> Upstream {
+pub(crate) fn metered_upstream() -> Upstream {
     Upstream::answering(|request, stream| {
         let mut parts = request.path().split('/').skip(1);
         let answer = match (parts.next(), parts.next()) {

@@ -10,12 +10,17 @@
 //! | the process is about to end | as above: the stream ends without an error, and the exchange goes on |
 //! | the credential is revoked | `terminated`: the stream is reset, and by that the exchange |
 //!
+//! A cost that the response says is read from its head and its trailers. Without it, the reservation is the cost: a
+//! stream that ends early does not say whether the upstream got the request.
+//!
 //! Envoy ends streams by a reset, so that the conversation is dropped wherever it waits.
 
 use std::rc::Rc;
 
 use bytes::Bytes;
-use envoy_wire::ext_proc::{HttpHeaders, ProcessingMode, ProcessingRequest, ProcessingResponse, Request as Part};
+use envoy_wire::ext_proc::{
+    HttpHeaders, HttpTrailers, ProcessingMode, ProcessingRequest, ProcessingResponse, Request as Part,
+};
 use envoy_wire::grpc::Code;
 use http::{HeaderName, HeaderValue, StatusCode};
 
@@ -99,8 +104,8 @@ impl Call {
                     let shown = shown.take().into_iter().flatten().map(raw);
                     Some(ProcessingResponse::response_fields(shown))
                 }
-                Some(Part::ResponseTrailers(_)) => {
-                    exchange.has_ended = true;
+                Some(Part::ResponseTrailers(trailers)) => {
+                    exchange.record_trailers(trailers);
                     part.unchanged()
                 }
                 _ => part.unchanged(),
@@ -133,6 +138,16 @@ impl StreamExchange {
         self.exchange.status = status_of(headers);
         self.has_ended = headers.end_of_stream;
         self.decisions.sees_responses.set(true);
+        if let Some(metering) = &mut self.exchange.metering {
+            metering.read_fields(headers.fields());
+        }
+    }
+
+    fn record_trailers(&mut self, trailers: &HttpTrailers) {
+        self.has_ended = true;
+        if let Some(metering) = &mut self.exchange.metering {
+            metering.read_fields(trailers.fields());
+        }
     }
 
     /// Outcome of an exchange that ends now.

@@ -5,8 +5,12 @@ use std::time::{Duration, Instant};
 
 use journal::audit::Outcome;
 
+use super::setup::blocks_with;
 use super::{Kind, Proxy, Setup, blocks, upstream};
-use crate::support::{Client, GatedUpstream, Gateway, Key, Setup as Installation, eventually, head, metric};
+use crate::limits::{budget_left, metered_upstream};
+use crate::support::{
+    Client, GatedUpstream, Gateway, Key, Setup as Installation, eventually, free_address, head, metric,
+};
 
 const KIND: Kind = Kind::EnvoyExtProc;
 
@@ -138,6 +142,48 @@ fn killed_gateway_ends_open_exchanges_and_new_ones_are_refused() {
     let _gateway = setup.start();
     upstream.open();
     eventually("requests are served again", || proxy.client().get("/reads/a", &key).status == 200);
+}
+
+/// The head of the response says the cost, or its trailers; a response that says nothing, and one that Envoy makes
+/// itself, cost the reservation.
+#[test]
+fn cost_of_the_response_is_what_its_head_or_its_trailers_say() {
+    let upstream = metered_upstream();
+    let plan = "plans: { sold: { requests: 100, per: 1s, quota: { units: 1000, per: month, of: org } } }\n";
+    let routes = "routes: [{ name: chat, path: '/**', cost: { at_most: 100, from: X-Cost } }]\n";
+    let blocks = blocks_with(KIND, routes).replace("limits: { key:", &format!("{plan}limits: {{ plan: sold, key:"));
+    let mut gateway = Gateway::with(&[free_address()], &blocks);
+    let key = gateway.key().text;
+    // Envoy reads trailers of HTTP/1 where the cluster and the listener say so.
+    let trailers = |text: String| {
+        let begin = "    - name: protected\n      connect";
+        let options = "    - name: protected\n      typed_extension_protocol_options: { \
+                       envoy.extensions.upstreams.http.v3.HttpProtocolOptions: { '@type': \
+                       type.googleapis.com/envoy.extensions.upstreams.http.v3.HttpProtocolOptions, \
+                       explicit_http_config: { http_protocol_options: { enable_trailers: true } } } }\n      connect";
+        assert!(text.contains(begin), "the upstream is not found");
+        text.replacen(begin, options, 1)
+    };
+    let proxy = Proxy::start_changed(KIND, gateway.address, upstream.address, trailers);
+    let mut client = proxy.client();
+    let (mut left, mut costs) = (1000, Vec::new());
+    for (path, cost) in [("/head/12", 12), ("/trailers/30", 30), ("/none", 100), ("/twice/5", 100), ("/head/150", 150)]
+    {
+        let response = client.get(path, &key);
+        assert_eq!((response.status, budget_left(&response).0), (200, left - 100), "{path}");
+        left -= cost;
+        costs.insert(0, Some(cost));
+        eventually("the exchange has ended", || gateway.records().len() == costs.len());
+    }
+    assert_eq!(gateway.records().iter().map(|record| record.cost).collect::<Vec<_>>(), costs);
+    assert_eq!(gateway.metric("keygate_cost_over_total{route=\"chat\"}"), 1.0);
+    // It is exact after a restart, too. Then Envoy has no upstream.
+    gateway.restart_with(str::to_owned);
+    let proxy = Proxy::start(KIND, gateway.address, free_address());
+    for left in [left - 100, left - 200] {
+        let response = proxy.client().get("/head/1", &key);
+        assert_eq!((response.status, budget_left(&response).0), (503, left));
+    }
 }
 
 /// The stream ends when the head of the request is sent, long before the response: one warning, and a metric.

@@ -100,6 +100,13 @@ impl HttpHeaders {
     }
 }
 
+impl HttpTrailers {
+    /// Names and values of the fields.
+    pub fn fields(&self) -> impl Iterator<Item = (&str, &[u8])> {
+        self.trailers.iter().flat_map(HeaderMap::fields)
+    }
+}
+
 impl From<Request> for ProcessingRequest {
     fn from(request: Request) -> Self {
         Self { request: Some(request), ..Self::default() }
