@@ -15,6 +15,7 @@ use super::{CliError, ExitStatus, output};
 use ::convert::{Conversion, ConvertError, Dialect, Options, User, UserKey};
 use domain::counted::Counted;
 use domain::identity::Permission;
+use domain::plan_name::PlanName;
 use domain::quota::Quota;
 use domain::{clock, names};
 use platform::settings::WithUnit;
@@ -62,15 +63,21 @@ impl Args {
         let usage = |error: anyhow::Error| CliError::new(ExitStatus::Usage, error);
         let org = names::validate_org_name(&self.org).map_err(|error| usage(anyhow!("--org: {error}")))?;
         let name = if self.file == Path::new("-") { "standard input".into() } else { self.file.display().to_string() };
-        let Conversion { users, report } = self.convert().map_err(|error| {
+        let Conversion { users, plans, report } = self.convert().map_err(|error| {
             if let ConvertError::Flawed(report) = &error {
                 report.lines(&name).into_iter().for_each(output::note);
             }
             usage(anyhow::Error::new(error).context(name.clone()))
         })?;
         report.lines(&name).into_iter().for_each(output::note);
-        write(&mut io::stdout().lock(), &org, &users)?;
+        write(&mut io::stdout().lock(), &org, &users, &plans)?;
         let keys = users.iter().map(|user| user.keys.len()).sum::<usize>();
+        if !plans.is_empty() {
+            let plans = Counted(plans.len(), "plan");
+            output::note(format_args!(
+                "put the {plans} at the top of the output into the gateway's configuration first"
+            ));
+        }
         output::note(format_args!("converted {} with {}", Counted(users.len(), "user"), Counted(keys, "key")));
         if report.left() == 0 {
             return Ok(());
@@ -112,6 +119,8 @@ struct KeyLine<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     limits: Option<LimitLine>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    plan: Option<&'a PlanName>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     permissions: Option<&'a [Permission]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     expires: Option<String>,
@@ -130,8 +139,15 @@ struct LimitLine {
 
 /// Writes the document for `keygate apply`: YAML with one line for each user and each key, so that a difference between
 /// two conversions is one of lines. Its strings are those of JSON, which YAML has as well.
-fn write(out: &mut impl Write, org: &str, users: &[User]) -> io::Result<()> {
+fn write(out: &mut impl Write, org: &str, users: &[User], plans: &BTreeMap<PlanName, Quota>) -> io::Result<()> {
     let mut out = BufWriter::new(out);
+    // `apply` gives plans by their names, and the configuration of the gateway has them.
+    if !plans.is_empty() {
+        writeln!(out, "# Put these plans into the configuration of the gateway first:\n#plans:")?;
+    }
+    for (name, quota) in plans {
+        writeln!(out, "#  {name}: {}", output::json_text(&LimitLine::from(*quota))?)?;
+    }
     writeln!(out, "organizations:\n  - name: {}", output::json_text(&org)?)?;
     if !users.is_empty() {
         writeln!(out, "    users:")?;
@@ -150,12 +166,13 @@ fn write(out: &mut impl Write, org: &str, users: &[User]) -> io::Result<()> {
 }
 
 impl<'a> KeyLine<'a> {
-    fn new(user: &'a str, UserKey { name, digest, limits, policy }: &'a UserKey) -> Self {
+    fn new(user: &'a str, UserKey { name, digest, limits, plan, policy }: &'a UserKey) -> Self {
         Self {
             name,
             user,
             sha256: digest.to_hex(),
             limits: limits.map(LimitLine::from),
+            plan: plan.as_ref(),
             permissions: policy.permissions.as_deref(),
             expires: policy.expires.map(output::seconds),
             disabled: policy.disabled.is_some(),

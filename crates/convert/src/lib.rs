@@ -20,10 +20,13 @@ mod users;
 mod field;
 mod report;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, Read as _};
 use std::path::Path;
 
+use domain::plan_name::PlanName;
+use domain::quota::Quota;
 use zeroize::Zeroizing;
 
 pub use options::{Dialect, Options};
@@ -38,6 +41,8 @@ const MAX_FILE: u64 = 512 << 20;
 pub struct Conversion {
     /// Users with their keys.
     pub users: Vec<User>,
+    /// Plans that the configuration needs: limits that many users have.
+    pub plans: BTreeMap<PlanName, Quota>,
     /// Values that are left out, and warnings.
     pub report: Report,
 }
@@ -78,8 +83,12 @@ pub fn read(file: &Path) -> Result<Zeroizing<String>, ConvertError> {
 pub fn convert(text: &str, options: Options, progress: impl FnMut(usize, usize)) -> Result<Conversion, ConvertError> {
     let mut report = Report::default();
     let consumers = reader::read(text, options, &mut report, progress);
-    let users = users::users(consumers, options, &mut report);
-    if report.errors() > 0 { Err(ConvertError::Flawed(Box::new(report))) } else { Ok(Conversion { users, report }) }
+    let mut users = users::users(consumers, options, &mut report);
+    if report.errors() > 0 {
+        return Err(ConvertError::Flawed(Box::new(report)));
+    }
+    let plans = users::share_limits(&mut users);
+    Ok(Conversion { users, plans, report })
 }
 
 /// The example of the README is compiled and run with the tests of the documentation.

@@ -3,7 +3,7 @@
 
 use std::borrow::Cow;
 use std::collections::hash_map::Entry;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
 
 use super::consumer::{Consumer, Key, Limit, Scope};
@@ -17,12 +17,16 @@ use domain::identity::Permission;
 use domain::key::KeyDigest;
 use domain::key::policy::KeyPolicy;
 use domain::names;
+use domain::plan_name::PlanName;
 use domain::quota::Quota;
+use platform::settings::WithUnit;
 
 /// Domain of addresses that are made of usernames: RFC 2606 keeps it from being anybody's.
 const DOMAIN: &str = "consumer.invalid";
 /// Characters of a key's name.
 const MAX_NAME: usize = 100;
+/// Users whose keys have the same limits, from which on these are a plan.
+const SHARED: usize = 10;
 
 /// A user with keys.
 #[derive(Debug)]
@@ -42,8 +46,10 @@ pub struct UserKey {
     pub name: String,
     /// Digest of its text.
     pub digest: KeyDigest,
-    /// Rate limit; none: the configured one applies.
+    /// Rate limit; none: that of its plan, or the configured one.
     pub limits: Option<Quota>,
+    /// Plan, in the place of limits that many users have.
+    pub plan: Option<PlanName>,
     /// Its policy.
     pub policy: KeyPolicy,
 }
@@ -164,7 +170,7 @@ fn user(
         let mut policy = key.policy.map(|policy| *policy).unwrap_or_default();
         policy.permissions =
             policy.permissions.filter(|own| permissions.as_ref().is_some_and(|of_user| of_user != own));
-        Some(UserKey { name: key_name(named, report)?, digest: key.digest, limits: key.limit.or(limit), policy })
+        Some(UserKey { name: key_name(named, report)?, digest: key.digest, limits: key.limit.or(limit), plan: None, policy })
     });
     let keys = keys.collect();
     Some((source.place.clone(), User { email, permissions, keys }))
@@ -254,6 +260,32 @@ fn consumer_limit(limits: &[Limit], keys: usize, report: &mut Report) -> Option<
     };
     report.leave(limit.place.clone(), reason);
     None
+}
+
+/// Gives keys a plan in the place of limits that many users have. Returns the plans.
+pub(crate) fn share_limits(users: &mut [User]) -> BTreeMap<PlanName, Quota> {
+    let mut sharing: BTreeMap<PlanName, (Quota, usize)> = BTreeMap::new();
+    for user in &*users {
+        let limits = user.keys.iter().filter_map(|key| Some((plan_name(key.limits?)?, key.limits?)));
+        for (name, quota) in limits.collect::<BTreeMap<_, _>>() {
+            sharing.entry(name).or_insert((quota, 0)).1 += 1;
+        }
+    }
+    sharing.retain(|_, (_, users)| *users >= SHARED);
+    for key in users.iter_mut().flat_map(|user| &mut user.keys) {
+        key.plan = key.limits.and_then(plan_name).filter(|name| sharing.contains_key(name));
+        key.limits = key.limits.filter(|_| key.plan.is_none());
+    }
+    sharing.into_iter().map(|(name, (quota, _))| (name, quota)).collect()
+}
+
+/// The name of a plan of these limits, such as `10-per-1m`; none when it is too long.
+fn plan_name(Quota { requests, per, burst, .. }: Quota) -> Option<PlanName> {
+    let mut name = format!("{requests}-per-{}", WithUnit::Duration(per));
+    if burst != requests {
+        let _ = write!(name, "-burst-{burst}");
+    }
+    name.parse().ok()
 }
 
 #[cfg(test)]

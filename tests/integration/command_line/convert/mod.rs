@@ -276,6 +276,39 @@ fn consumers_that_make_one_address_get_a_suffix_and_are_listed() {
 }
 
 #[test]
+fn limits_that_ten_consumers_share_are_a_plan() {
+    let consumer = |name: usize, minute: u32| {
+        format!(
+            "- username: u{name}\n  keyauth_credentials: [{{ key: a-key-of-this-user-{name} }}]\n  \
+             plugins: [{{ name: rate-limiting, config: {{ minute: {minute} }} }}]\n"
+        )
+    };
+    let consumers: String = (0..19).map(|name| consumer(name, if name < 10 { 10 } else { 20 })).collect();
+    let ended = convert_text("kong", &format!("consumers:\n{consumers}"), "");
+    assert!(ended.code == 0 && ended.err.contains("put the 1 plan at the top"), "{ended:?}");
+    let plan = "#plans:\n#  10-per-1m: {\"requests\":10,\"per\":\"1m\",\"burst\":10}\norganizations:\n";
+    assert!(ended.out.contains(plan), "{}", ended.out);
+    let count = |text: &str| ended.out.matches(text).count();
+    assert_eq!((count(",\"plan\":\"10-per-1m\"}"), count(",\"limits\":{\"requests\":20,")), (10, 9));
+    let installation = Installation::new();
+    let document = installation.directory.path().join("apply.yaml");
+    std::fs::write(&document, &ended.out).unwrap();
+    let apply = format!("apply --yes --file {}", document.display());
+    assert!(installation.run(&apply).out.contains("there is no plan `10-per-1m`"));
+    let plans: String = ended
+        .out
+        .lines()
+        .filter_map(|line| line.strip_prefix('#'))
+        .skip(1)
+        .map(|line| line.to_owned() + "\n")
+        .collect();
+    let configuration = std::fs::read_to_string(&installation.config).unwrap() + &plans;
+    std::fs::write(&installation.config, configuration).unwrap();
+    installation.ok(&apply);
+    assert_eq!(installation.ok("key list --org acme").out.matches(" 10-per-1m ").count(), 10);
+}
+
+#[test]
 fn converted_file_is_applied_and_then_nothing_is_left_to_do() {
     let files = [
         ("kong", "kong.yaml", "--permissions-from groups"),
