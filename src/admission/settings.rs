@@ -35,9 +35,8 @@ pub struct RouteSettings {
     pub permission: Option<Permission>,
     /// Cost of a request.
     pub cost: Cost,
-    /// Field of the response, in its head or its trailers, that says what the request has cost of a budget; none: the
-    /// cost is known beforehand.
-    pub cost_from: Option<HeaderName>,
+    /// Field of the response that says what the request has cost of a budget; none: the cost is known beforehand.
+    pub cost_from: Option<CostField>,
     /// True if `Authorization` is the upstream's: the key comes in another field.
     pub pass_authorization: bool,
     /// True if audit records show the query string.
@@ -54,6 +53,15 @@ pub struct RouteSettings {
     pub encoded_slash: bool,
     /// True if paths may have empty segments, which are left out where paths are compared.
     pub empty_segments: bool,
+}
+
+/// Field of a response, in its head or its trailers, that says what the request has cost of a budget.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CostField {
+    /// Its name.
+    pub name: HeaderName,
+    /// Decimal places of its number that are whole units: 6 where a unit is 0.000001. 0: a whole number of units.
+    pub places: u8,
 }
 
 impl RouteSettings {

@@ -1,10 +1,11 @@
 //! The block `routes`: name, permission and features of requests, by host, method and path.
 
-use http::{HeaderName, HeaderValue};
+use http::HeaderValue;
 
 use super::cors;
 use crate::admission::{
-    CorsSettings, HostPattern, RouteSettings, ServedResource, literal_error, narrower_route, pattern_segments,
+    CorsSettings, CostField, HostPattern, RouteSettings, ServedResource, literal_error, narrower_route,
+    pattern_segments,
 };
 use domain::budget::Cost;
 use domain::quota::MAX_TOKENS;
@@ -194,15 +195,23 @@ fn protocol(value: &Value<'_>) -> Result<HeaderValue, Reported> {
 }
 
 /// Reads a cost: a number, or the most that a request may cost and the field of its response that says how much it was.
-fn cost(value: &Value<'_>) -> Result<(Cost, Option<HeaderName>), Reported> {
+fn cost(value: &Value<'_>) -> Result<(Cost, Option<CostField>), Reported> {
     if !value.is_block() {
         return Ok((Cost::fixed(value.integer(1..=MAX_TOKENS)?), None));
     }
     value.section(|section| {
         let at_most = section.required("at_most", |value| value.integer(1..=MAX_TOKENS));
         let from = section.required("from", |value| value.parsed("the name of a field, such as X-Cost"));
-        Ok((Cost::at_most(at_most?), Some(from?)))
+        let places = section.value_or("unit", 0, decimal_places);
+        Ok((Cost::at_most(at_most?), Some(CostField { name: from?, places })))
     })
+}
+
+/// Reads the part of a number that is one unit, as its decimal places: 6 of `0.000001`.
+fn decimal_places(value: &Value<'_>) -> Result<u8, Reported> {
+    let text = value.text()?;
+    let places = (1..=12_u8).find(|places| text == format!("0.{:0>1$}", 1, usize::from(*places)));
+    places.map_or_else(|| value.reject(format_args!("`{text}` is not one of 0.1, 0.01 … 0.000000000001")), Ok)
 }
 
 /// Reads a route's name, which is a label in metrics and the action in audit records.

@@ -2,15 +2,15 @@
 
 use std::sync::Once;
 
-use http::{HeaderMap, HeaderName};
+use http::HeaderMap;
 use prometheus::IntCounter;
 
-use crate::admission::Route;
+use crate::admission::{CostField, Route};
 use state::Permit;
 
 /// The cost of one request, as far as its response has said it.
 pub(super) struct Metering {
-    field: HeaderName,
+    field: CostField,
     /// Units that the request has reserved: its cost, unless the response says another one.
     reserved: u64,
     told: Told,
@@ -29,9 +29,9 @@ enum Told {
 impl Metering {
     /// The metering of a request that has reserved units of a budget on a route whose responses say their cost.
     pub(super) fn of(route: &Route, permit: &Permit) -> Option<Box<Self>> {
-        let (field, reservation) = route.cost_from.as_ref().zip(permit.reservation())?;
-        let (name, over) = (field.name.clone(), field.over.clone());
-        Some(Box::new(Self { field: name, reserved: reservation.units, told: Told::Nothing, over }))
+        let (metered, reservation) = route.cost_from.as_ref().zip(permit.reservation())?;
+        let (field, over) = (metered.field.clone(), metered.over.clone());
+        Some(Box::new(Self { field, reserved: reservation.units, told: Told::Nothing, over }))
     }
 
     /// Reads the field of a head, or of trailers.
@@ -41,9 +41,9 @@ impl Metering {
 
     /// The same of fields that another proxy describes.
     pub(super) fn read_fields<'f>(&mut self, fields: impl Iterator<Item = (&'f str, &'f [u8])>) {
-        for (_, value) in fields.filter(|(name, _)| self.field == *name) {
-            let cost = str::from_utf8(value).ok().filter(|text| text.bytes().all(|digit| digit.is_ascii_digit()));
-            self.told = match (self.told, cost.and_then(|text| text.parse().ok())) {
+        for (_, value) in fields.filter(|(name, _)| self.field.name == *name) {
+            let cost = str::from_utf8(value).ok().and_then(|text| units(text, self.field.places));
+            self.told = match (self.told, cost) {
                 (Told::Nothing, Some(cost)) => Told::Cost(cost),
                 _ => Told::Unclear,
             };
@@ -56,7 +56,7 @@ impl Metering {
         let Told::Cost(cost) = self.told else { return self.reserved };
         if cost > self.reserved {
             self.over.inc();
-            let (field, reserved) = (&self.field, self.reserved);
+            let (field, reserved) = (&self.field.name, self.reserved);
             WARNING.call_once(|| {
                 tracing::warn!(
                     %field, cost, reserved,
@@ -69,18 +69,42 @@ impl Metering {
     }
 }
 
+/// Units of a number of which so many decimal places are whole units, such as `1.35e-05`. It is rounded, and costs a
+/// unit at least unless it is 0: costs are sums of binary fractions, so that rounding up would charge for their errors.
+fn units(text: &str, places: u8) -> Option<u64> {
+    let is_digits = |text: &str| text.bytes().all(|digit| digit.is_ascii_digit());
+    if places == 0 {
+        return text.parse().ok().filter(|_| is_digits(text));
+    }
+    let (number, exponent) = text.split_once(['e', 'E']).unwrap_or((text, "0"));
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    let digits = [whole, fraction].concat();
+    let digits: u128 = digits.parse().ok().filter(|_| is_digits(&digits))?;
+    let shift = i64::from(exponent.parse::<i16>().ok()?) + i64::from(places) - i64::try_from(fraction.len()).ok()?;
+    let power = 10_u128.checked_pow(shift.unsigned_abs().try_into().ok()?);
+    let units = if shift >= 0 {
+        digits.checked_mul(power?)?
+    } else {
+        power.map_or(0, |power| digits / power + u128::from(digits % power * 2 >= power))
+    };
+    u64::try_from(units.max(digits.min(1))).ok()
+}
+
 #[cfg(test)]
 mod tests {
+    use http::HeaderName;
+
     use super::*;
 
     fn metered(responses: &[&[&str]]) -> u64 {
         let over = IntCounter::new("over", "over").unwrap();
-        let field = HeaderName::from_static("x-cost");
-        let mut metering = Metering { field: field.clone(), reserved: 8000, told: Told::Nothing, over };
+        let name = HeaderName::from_static("x-cost");
+        let field = CostField { name: name.clone(), places: 0 };
+        let mut metering = Metering { field, reserved: 8000, told: Told::Nothing, over };
         for values in responses {
             let mut fields = HeaderMap::new();
             for value in *values {
-                fields.append(&field, value.parse().unwrap());
+                fields.append(&name, value.parse().unwrap());
             }
             metering.read(&fields);
         }
@@ -105,5 +129,44 @@ mod tests {
         ] {
             assert_eq!(metered(responses), cost, "{responses:?}");
         }
+    }
+
+    #[test]
+    fn decimal_number_is_rounded_to_units() {
+        for (text, cost) in [
+            ("1.35e-05", Some(14)),
+            ("0.0000135", Some(14)),
+            ("0.0000134999", Some(13)),
+            ("1.2000000000000002e-05", Some(12)),
+            ("1.1999999999999999E-5", Some(12)),
+            ("0.002", Some(2000)),
+            ("3", Some(3_000_000)),
+            (".5", Some(500_000)),
+            ("2.e+1", Some(20_000_000)),
+            ("0", Some(0)),
+            ("0.0", Some(0)),
+            ("0e-300", Some(0)),
+            ("1e-9", Some(1)),
+            ("1e-300", Some(1)),
+            ("1e13", Some(10_000_000_000_000_000_000)),
+            ("1e14", None),
+            ("1e300", None),
+            ("1e99999", None),
+            ("-1", None),
+            ("+1", None),
+            ("1.+5", None),
+            ("1e", None),
+            ("", None),
+            (".", None),
+            ("1.2.3", None),
+            ("0x1", None),
+            ("NaN", None),
+            ("inf", None),
+            ("1 ", None),
+        ] {
+            assert_eq!(units(text, 6), cost, "{text}");
+        }
+        assert_eq!(units("13.5", 0), None);
+        assert_eq!(units("1.35e-05", 7), Some(135));
     }
 }

@@ -19,6 +19,7 @@ mod several_upstreams;
 mod http2;
 mod limits;
 mod quota;
+mod litellm;
 mod lost_state;
 mod usage;
 mod refusals;
