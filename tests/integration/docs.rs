@@ -60,7 +60,7 @@ fn write_certificates(dir: &Path, block: &str) {
 }
 
 /// The example with what it leaves out.
-fn complete(block: &str) -> String {
+pub(crate) fn complete(block: &str) -> String {
     let mut whole = block.to_owned();
     for (key, usual) in REQUIRED {
         // Several upstreams are in the block `upstreams`.

@@ -59,6 +59,9 @@ mod redis_deployments;
 mod redis_failovers;
 mod gateways;
 
+// The page of plans.
+mod price_lists;
+
 /// The configured quota of all cases: a token each second, five at once.
 const QUOTA: Quota = Quota { requests: 10, per: Duration::from_secs(10), burst: 5, strict: false };
 /// The configured concurrency of all cases.
