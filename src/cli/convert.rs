@@ -13,6 +13,7 @@ use serde::Serialize;
 use super::progress::ProgressLine;
 use super::{CliError, ExitStatus, output};
 use ::convert::{Conversion, ConvertError, Dialect, Options, User, UserKey};
+use domain::budget::OwnBudget;
 use domain::counted::Counted;
 use domain::identity::Permission;
 use domain::plan_name::PlanName;
@@ -121,6 +122,8 @@ struct KeyLine<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     plan: Option<&'a PlanName>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    quota: Option<OwnBudget>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     permissions: Option<&'a [Permission]>,
     #[serde(skip_serializing_if = "Option::is_none")]
     expires: Option<String>,
@@ -166,13 +169,14 @@ fn write(out: &mut impl Write, org: &str, users: &[User], plans: &BTreeMap<PlanN
 }
 
 impl<'a> KeyLine<'a> {
-    fn new(user: &'a str, UserKey { name, digest, limits, plan, policy }: &'a UserKey) -> Self {
+    fn new(user: &'a str, UserKey { name, digest, limits, plan, budget, policy }: &'a UserKey) -> Self {
         Self {
             name,
             user,
             sha256: digest.to_hex(),
             limits: limits.map(LimitLine::from),
             plan: plan.as_ref(),
+            quota: *budget,
             permissions: policy.permissions.as_deref(),
             expires: policy.expires.map(output::seconds),
             disabled: policy.disabled.is_some(),

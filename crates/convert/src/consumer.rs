@@ -4,6 +4,7 @@
 use super::field::Named;
 use super::placeholder;
 use super::report::{Place, Report};
+use domain::budget::OwnBudget;
 use domain::clock::Micros;
 use domain::key::KeyDigest;
 use domain::key::policy::{Disabled, DisabledBy, KeyPolicy};
@@ -34,6 +35,8 @@ pub(crate) struct Key {
     pub(crate) name: Option<Named>,
     /// A rate limit of this key alone.
     pub(crate) limit: Option<Quota>,
+    /// Requests that it may make in a day or a month.
+    pub(crate) budget: Option<OwnBudget>,
     /// Its policy, disabled included; its permissions are all that it has of its own.
     pub(crate) policy: Option<Box<KeyPolicy>>,
 }

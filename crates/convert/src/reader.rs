@@ -9,14 +9,18 @@ use super::options::{Dialect, Options};
 use super::report::{Place, Report};
 use super::table::{Becomes, Record, Rules};
 use super::{key_text, limit, placeholder, users};
+use domain::budget::{OwnBudget, Period};
 use domain::clock::Micros;
 use domain::key::KeyDigest;
 use domain::quota::Quota;
 use platform::settings::{Part, Treatment, read_lists};
 
 /// Reason for which a key with a number of requests is left.
-const COUNTED: &str = "the key has a number of requests left, or none; keygate counts none down: --keep-counted makes \
-                       it a key without one";
+const COUNTED: &str = "the key has a number of requests left, or none, which no day or month renews: --keep-counted \
+                       makes it a key without one";
+
+/// Reason for which the rest of a period is left.
+const PARTLY_SPENT: &str = "the quota of the key begins with nothing spent";
 
 const NO_CONSUMER: &str = "names no consumer";
 
@@ -245,12 +249,14 @@ impl Reader<'_> {
             return None;
         }
         let credits = rules.get(record, item, Becomes::Credits);
-        if let Some(credits) = credits.filter(|left| left.text() == Some("0") || !self.options.keep_counted) {
+        let budget = credits.as_ref().and_then(|left| self.read_budget(record, item, left));
+        let counted = credits.filter(|left| left.text() == Some("0") || !self.options.keep_counted);
+        if let Some(credits) = counted.filter(|_| budget.is_none()) {
             self.report.leave(credits.place(), COUNTED);
             return None;
         }
         let name = rules.named(record, item, Becomes::Name);
-        let mut key = Key { place, digest, name, limit: self.read_own_limit(record, item), policy: None };
+        let mut key = Key { place, digest, name, limit: self.read_own_limit(record, item), budget, policy: None };
         if rules.holds(record, item, Becomes::Disabled) {
             key.disable(self.options.now);
         }
@@ -357,6 +363,26 @@ impl Reader<'_> {
         }
         let (kind, field) = limits.first()?;
         self.read_limit(*kind, field).map(|limit| limit.quota)
+    }
+
+    /// The budget that stands for a number of requests which each day or month renews.
+    fn read_budget(&mut self, record: Record, item: &Field<'_>, left: &Field<'_>) -> Option<OwnBudget> {
+        const RENEWAL: Record = Record::Renewal;
+        let renewed = self.rules.get(record, item, Becomes::Renewed).filter(|renewed| self.passes(RENEWAL, renewed))?;
+        let per = if self.rules.holds(RENEWAL, &renewed, Becomes::Daily) { Period::Day } else { Period::Month };
+        let units = self.rules.number(RENEWAL, &renewed, Becomes::Requests).unwrap_or_default();
+        match OwnBudget::new(units, per) {
+            Ok(budget) => {
+                if left.number() != Some(units) {
+                    self.report.leave(left.place(), PARTLY_SPENT);
+                }
+                Some(budget)
+            }
+            Err(error) => {
+                self.report.leave(renewed.place(), error.to_string());
+                None
+            }
+        }
     }
 
     fn passes(&mut self, record: Record, item: &Field<'_>) -> bool {

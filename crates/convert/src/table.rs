@@ -35,8 +35,9 @@ pub(crate) enum Record {
     Key, Credential, Auth, Lone, Live,
     /// A plugin of Kong, and one of all requests.
     Plugin, Global,
-    /// Limits: a window or a bucket, one that applies to each request, and one as a leaky bucket.
-    Window, Applied, Leaky,
+    /// Limits: a window or a bucket, one that applies to each request, a number that a period renews, and one as a leaky
+    /// bucket.
+    Window, Applied, Renewal, Leaky,
 }
 
 /// Meaning of a field in the result.
@@ -58,7 +59,7 @@ pub(crate) enum Becomes {
     /// Groups: lists, texts with several, and their members.
     Groups, GroupText, Members, Consumers,
     /// Keys, and what they have.
-    Keys(Record), KeyAuth, Text, Hash, HashKind, Disabled, Ttl, Expires, Credits, Tags, Labels,
+    Keys(Record), KeyAuth, Text, Hash, HashKind, Disabled, Ttl, Expires, Credits, Renewed, Daily, Tags, Labels,
     /// Limits, and what they have: seconds of a period (0: of no fixed length), numbers, and times. `Inexact` has the
     /// note of one that is taken over.
     Limits(Record), Period(u64), PerKey, Requests, Seconds, Millis, Interval, Refill, Rate, Burst,
@@ -199,6 +200,13 @@ const TABLE: &[Row] = &[
     (Unkey, &[Lone], "enabled=false", Disabled),
     (Unkey, &[Lone], "expires", Expires),
     (Unkey, &[Lone], "credits.remaining remaining", Credits),
+    (Unkey, &[Lone], "credits.refill refill", Renewed),
+    (Unkey, &[Renewal], "interval=daily interval=monthly",
+        Needs("the credits are renewed neither each day nor each month")),
+    (Unkey, &[Renewal], "interval=daily refillDay= refillDay=1",
+        Needs("the credits are renewed on another day than the first of a month, with which a quota begins")),
+    (Unkey, &[Renewal], "interval=daily", Daily),
+    (Unkey, &[Renewal], "amount", Requests),
     (Unkey, &[Lone], "ratelimits", Limits(Applied)),
     (Unkey, &[Lone], "ratelimit", Limits(Window)),
     (Unkey, &[Lone], "identity", Within),

@@ -13,6 +13,7 @@ use super::options::Options;
 use super::placeholder;
 use super::report::{Place, Report};
 use control::management::ADMIN;
+use domain::budget::OwnBudget;
 use domain::identity::Permission;
 use domain::key::KeyDigest;
 use domain::key::policy::KeyPolicy;
@@ -50,6 +51,8 @@ pub struct UserKey {
     pub limits: Option<Quota>,
     /// Plan, in the place of limits that many users have.
     pub plan: Option<PlanName>,
+    /// Requests that it may make in a day or a month.
+    pub budget: Option<OwnBudget>,
     /// Its policy.
     pub policy: KeyPolicy,
 }
@@ -170,7 +173,8 @@ fn user(
         let mut policy = key.policy.map(|policy| *policy).unwrap_or_default();
         policy.permissions =
             policy.permissions.filter(|own| permissions.as_ref().is_some_and(|of_user| of_user != own));
-        Some(UserKey { name: key_name(named, report)?, digest: key.digest, limits: key.limit.or(limit), plan: None, policy })
+        let (name, limits) = (key_name(named, report)?, key.limit.or(limit));
+        Some(UserKey { name, digest: key.digest, limits, plan: None, budget: key.budget, policy })
     });
     let keys = keys.collect();
     Some((source.place.clone(), User { email, permissions, keys }))

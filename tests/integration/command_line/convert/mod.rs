@@ -212,6 +212,8 @@ fn keys_of_unkey_are_converted_by_their_hashes() {
         ("ada@example.com", Some("[]")),
         ("user_4@consumer.invalid", Some("[]")),
         ("user_5@consumer.invalid", Some("[]")),
+        ("user_7@consumer.invalid", Some("[]")),
+        ("user_8@consumer.invalid", Some("[]")),
     ];
     let keys = [
         (one, "laptop", "unkey-key-1", "{\"requests\":1000,\"per\":\"1m\",\"burst\":1000}"),
@@ -224,6 +226,8 @@ fn keys_of_unkey_are_converted_by_their_hashes() {
         ),
         ("user_4@consumer.invalid", "user_4", "unkey-key-4", ",\"expires\":\"2100-01-01T00:00:00Z\""),
         ("user_5@consumer.invalid", "user_5", "unkey-key-5", ",\"disabled\":true"),
+        ("user_7@consumer.invalid", "user_7", "unkey-key-7", ",\"quota\":{\"units\":500,\"per\":\"day\"}"),
+        ("user_8@consumer.invalid", "user_8", "unkey-key-8", ",\"quota\":{\"units\":9000,\"per\":\"month\"}"),
     ];
     assert_eq!(ended.out, document(&users, &keys));
     let left = [
@@ -231,6 +235,9 @@ fn keys_of_unkey_are_converted_by_their_hashes() {
         ("keys[1].ratelimits[0]", "autoApply"),
         ("keys[2].permissions[0]", "the group makes no permission"),
         ("keys[5].credits.remaining", "--keep-counted"),
+        ("keys[7].remaining", "begins with nothing spent"),
+        ("keys[8].credits.refill", "another day than the first of a month"),
+        ("keys[8].credits.remaining", "--keep-counted"),
     ];
     assert_findings(&ended, &left);
     let kept = converted("unkey", "unkey.json", "--keep-counted");
