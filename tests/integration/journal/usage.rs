@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use domain::budget::{BudgetSubject, BudgetTotal, Cost, Period};
 use domain::clock::{self, Micros};
-use domain::identity::{AuthMethod, MANAGEMENT_METHOD};
+use domain::identity::{AuthMethod, MANAGEMENT_METHOD, OrgId};
 use domain::refusal::Refusal;
 use journal::audit::{
     AuditEntry, AuditView, BillingPeriod, Filter, Journal, Outcome, Record, RecordKind, Settings, Settled, SpentBy,
@@ -238,6 +238,13 @@ fn coalesced_refusals_count_by_their_number_on_the_day_of_each() {
     assert!(export_records(&settings, Filter::default()).len() < 30, "they are coalesced");
 }
 
+/// Fails to sum up what an organization spent from a time on. Returns the reason.
+fn refused_sum(settings: &Settings, org: OrgId, from: Micros) -> String {
+    let spent = SpentBy { subject: BudgetSubject::Org(org), from, before: Micros(u64::MAX) };
+    let view = AuditView::of_directory(&settings.path).unwrap();
+    view.units_of_gateway(&spent, clock::now()).unwrap_err().to_string()
+}
+
 /// Small segments that stay uncompressed, and of which retention keeps few.
 fn short_lived(directory: &Path) -> Settings {
     let settings = Settings { segment_size: 2_000, retention_size: Some(8_000), ..settings(directory) };
@@ -251,7 +258,9 @@ fn removed_part_of_the_range_is_said_and_a_carried_use_counts_once() {
     let settings = short_lived(directory.path());
     let journal = open_journal(&settings);
     let (tunnel, caller) = (Caller::random(), Caller::random());
-    let open = block_on(journal.begin(&tunnel.opening())).unwrap();
+    let budget = BudgetTotal { subject: BudgetSubject::Org(tunnel.org), start: Micros(7_000_000), units: 100 };
+    let metered = Use { cost: Cost::at_most(100), budget: Some(budget), ..tunnel.opening() };
+    let open = block_on(journal.begin(&metered)).unwrap();
     let begun = clock::now();
     let mut written = 0_u64;
     eventually("retention has removed the segment of the open use", || {
@@ -264,9 +273,12 @@ fn removed_part_of_the_range_is_said_and_a_carried_use_counts_once() {
     let of = |report: &UsageReport, caller: Caller| {
         let subject = UsageSubject::Key(caller.org, Some(caller.key));
         let rows: Vec<UsageRow> = report.rows.iter().filter(|row| row.subject == subject).cloned().collect();
-        (rows.iter().map(|row| row.requests).sum::<u64>(), rows.iter().map(|row| row.open).sum::<u64>())
+        let sum = |number: fn(&UsageRow) -> u64| rows.iter().map(number).sum::<u64>();
+        (sum(|row| row.requests), sum(|row| row.open), sum(|row| row.units))
     };
-    assert_eq!(of(&report, tunnel), (1, 1));
+    assert_eq!(of(&report, tunnel), (1, 1, 100));
+    let refused = refused_sum(&settings, tunnel.org, budget.start);
+    assert!(refused.ends_with(" were removed"), "others may have spent it, too: {refused}");
     assert!(of(&report, caller).0 < written, "retention has removed some");
     assert!(report.rows.iter().all(|row| !report.is_final(row)));
     // Retention may go on meanwhile.
@@ -274,10 +286,10 @@ fn removed_part_of_the_range_is_said_and_a_carried_use_counts_once() {
         let since = read(&settings, report.query).complete_from;
         read(&settings, UsageQuery { since, ..report.query }).complete_from.is_none()
     });
-    open.close(END);
+    open.close_settled(END, Settled { cost: 30, returned: budget });
     block_on(journal.close());
     let ended = read(&settings, query(UsageBy::Key, BillingPeriod::Month));
-    assert_eq!(of(&ended, tunnel), (1, 0));
+    assert_eq!(of(&ended, tunnel), (1, 0, 30));
     assert_eq!(by_name(&ended), count_naively(&settings, ended.query));
 }
 
@@ -328,6 +340,9 @@ fn segment_that_something_else_removed_is_said() {
     let text = fs::read_to_string(&files[1]).unwrap().replacen("curl", "wget", 1);
     fs::write(&files[1], text).unwrap();
     assert_eq!(read(&settings, query(UsageBy::Org, BillingPeriod::Day)).damaged_lines, 1);
+    // From behind the gap on.
+    let refused = refused_sum(&settings, Caller::random().org, clock::now().after(Duration::from_secs(60)));
+    assert!(refused.starts_with("1 damaged line "), "{refused}");
 }
 
 #[test]

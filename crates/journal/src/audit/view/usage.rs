@@ -7,6 +7,7 @@ use super::{AuditView, GatewayFreshness, ViewScope, ViewStatus};
 use crate::audit::read::metering::query::{SpentBy, UsageQuery};
 use crate::audit::read::metering::report::UsageReport;
 use domain::clock::Micros;
+use domain::counted::Counted;
 
 impl AuditView {
     /// Returns whether the records of all gateways are configured to be read.
@@ -72,6 +73,9 @@ fn all_units(spent: &SpentBy, report: &UsageReport) -> io::Result<u64> {
     }
     match report.damaged_lines {
         0 => Ok(report.rows.iter().map(|row| row.units).sum()),
-        lines => Err(io::Error::other(format!("{lines} damaged lines cannot be counted; run `keygate audit verify`"))),
+        lines => {
+            let lines = Counted(lines, "damaged line");
+            Err(io::Error::other(format!("{lines} cannot be counted; run `keygate audit verify`")))
+        }
     }
 }

@@ -88,7 +88,7 @@ fn statement(query: UsageQuery) -> String {
     parts.into_iter().fold(SUMS.to_owned(), |text, (name, part)| text.replace(name, &format!("{part}::text")))
 }
 
-/// The texts of the first total of a budget, and of the first one behind it. Seconds have ten digits until 2286, so
+/// The texts of the first total of a budget, and of the first one after it. Seconds have ten digits until 2286, so
 /// that the order of the bytes is that of the times.
 fn budget_range(budget: Option<SpentBy>) -> [Option<String>; 2] {
     let text = |budget: SpentBy, time: Micros| {
