@@ -35,8 +35,8 @@ pub(crate) enum Record {
     Key, Credential, Auth, Lone, Live,
     /// A plugin of Kong, and one of all requests.
     Plugin, Global,
-    /// Limits: a window or a bucket, one that applies to each request, a number that a period renews, and one as a leaky
-    /// bucket.
+    /// Limits: a window or a bucket, one that applies to each request, a number that a period renews, and one as a
+    /// leaky bucket.
     Window, Applied, Renewal, Leaky,
 }
 
