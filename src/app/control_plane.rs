@@ -1,5 +1,5 @@
-//! Control plane thread: serves the admin socket and the admin listener, maintains the endpoints of the upstreams, and
-//! sweeps unused keys once a day.
+//! Control plane thread: serves the admin socket and the admin listener, maintains the endpoints of the upstreams,
+//! announces budgets that are nearly spent, and sweeps unused keys once a day.
 
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -76,7 +76,7 @@ impl ControlPlane {
         let snapshot = Arc::clone(&self.snapshot);
         let reported = self.snapshot;
         let sweep = sweep_daily(Arc::clone(&self.management));
-        let of_left_changes = Arc::clone(&self.management);
+        let management = Arc::clone(&self.management);
         let services = SocketServices {
             api: Api::new(&self.management, admin::API_PATH),
             config: self.config,
@@ -94,10 +94,11 @@ impl ControlPlane {
         let operations = admin::serve_socket(self.socket, services, closed());
         let observation = admin::serve_http(self.http, self.metrics, self.readiness, self.accept_errors, closed());
         tokio::select! {
-            // Neither completes.
+            // None of these completes.
             () = upstream::maintain(move || Arc::clone(&snapshot.load().upstreams)) => {}
             () = sweep => {}
-            () = management::end_left_changes(&of_left_changes) => {}
+            () = management::end_left_changes(&management) => {}
+            () = management::announce_near_budgets(&management) => {}
             // The endpoints are maintained while the workers serve.
             () = async { tokio::join!(operations, observation, ended); } => {}
             () = timed_out => {}

@@ -1,7 +1,7 @@
 //! Gateways on one Redis, as seen by their clients and operators.
 
 use crate::support::redis::Redis;
-use crate::support::{Client, Gateway, Setup, Upstream, eventually, until};
+use crate::support::{Client, Gateway, Key, Setup, Upstream, eventually, until};
 
 /// A gateway on this Redis.
 fn over(redis: &Redis, upstream: &Upstream, more: &str) -> Gateway {
@@ -27,6 +27,45 @@ fn change_by_one_gateway_holds_in_the_other() {
     assert!(response.header("ratelimit").unwrap().contains("r=998"), "{response:?}");
     one.revoke(&key);
     assert_eq!(client.get("/x", &key.text).code(), "invalid_token");
+}
+
+#[test]
+fn budget_that_is_nearly_spent_is_recorded_by_one_of_the_gateways() {
+    const BUDGET: &str = "\nplans: { sold: { requests: 100, per: 1s, quota: { units: 60, per: month, of: key } } }\n\
+                          limits: { plan: sold }\n";
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let open = || {
+        let state = format!("\nstate: {{ redis: {{ url: '{}', deadline: 2s }} }}\n", redis.url());
+        Gateway::with(&[upstream.address], &format!("{state}{BUDGET}"))
+    };
+    let gateways = [open(), open()];
+    let near = |key: &Key| {
+        let of_all = gateways.iter().flat_map(|gateway| gateway.changes("quota.near"));
+        of_all.filter(|record| record.key_id == Some(key.id)).collect::<Vec<_>>()
+    };
+    for _ in 0..5 {
+        let key = gateways[0].key();
+        std::thread::scope(|scope| {
+            for address in gateways.iter().chain(&gateways).chain(&gateways).map(|gateway| gateway.address) {
+                let key = &key;
+                scope.spawn(move || {
+                    let mut client = Client::connect(address);
+                    (0..10).for_each(|_| assert_eq!(client.get("/x", &key.text).status, 200));
+                });
+            }
+        });
+        // Each gateway announces one budget after the other: that of a key that it alone serves comes last.
+        for gateway in &gateways {
+            let last = gateway.key();
+            let mut client = Client::connect(gateway.address);
+            (0..60).for_each(|_| assert_eq!(client.get("/x", &last.text).status, 200));
+            eventually("it is announced", || near(&last).len() == 1);
+        }
+        let found = near(&key);
+        let [record] = &found[..] else { panic!("{found:?}") };
+        assert_eq!((record.subject, record.org_id), (Some(key.user), Some(key.org)));
+        assert!(record.path.starts_with("quota.near/") && record.path.ends_with("/60"), "{}", record.path);
+    }
 }
 
 #[test]

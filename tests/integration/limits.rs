@@ -162,6 +162,36 @@ fn budget_is_spent_by_all_keys_and_lasts_until_the_end_of_its_period() {
     assert_eq!(client.get("/", &key.text).code(), "quota_exhausted");
 }
 
+#[test]
+fn budget_that_is_nearly_spent_is_recorded_once_also_after_a_restart() {
+    let (_upstream, mut gateway, key) = Gateway::with_key(BUDGET);
+    let near = |gateway: &Gateway, key: &Key| {
+        gateway.changes("quota.near").into_iter().filter(|record| record.org_id == Some(key.org)).collect::<Vec<_>>()
+    };
+    let spend = |gateway: &Gateway, key: &Key, requests: usize| {
+        let mut client = Client::connect(gateway.address);
+        (0..requests).for_each(|_| assert_eq!(client.get("/", &key.text).status, 200));
+    };
+    // Budgets are announced one after the other: that of another organization comes after what was due before.
+    let announce_another = |gateway: &Gateway| {
+        let another = gateway.key();
+        spend(gateway, &another, 8);
+        eventually("it is announced", || near(gateway, &another).len() == 1);
+    };
+    spend(&gateway, &key, 7);
+    announce_another(&gateway);
+    assert!(near(&gateway, &key).is_empty(), "70 %");
+    spend(&gateway, &key, 3);
+    announce_another(&gateway);
+    gateway.restart_with(str::to_owned);
+    assert_eq!(Client::connect(gateway.address).get("/", &key.text).code(), "quota_exhausted");
+    announce_another(&gateway);
+    let found = near(&gateway, &key);
+    let [record] = &found[..] else { panic!("{found:?}") };
+    assert_eq!((record.path.as_str(), record.actor.as_deref()), ("quota.near/8/10", Some("gateway")));
+    assert_eq!((record.outcome, record.subject, record.key_id), (Outcome::Completed, None, None));
+}
+
 /// Answers with the cost that the path says, in the head or in trailers: `/head/12`, `/trailers/12`, `/none`.
 pub(crate) fn metered_upstream() -> Upstream {
     Upstream::answering(|request, stream| {

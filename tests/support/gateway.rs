@@ -303,11 +303,22 @@ impl Gateway {
 
     /// The audit records of all requests, newest first, once all of them have ended.
     pub fn records(&self) -> Vec<Record> {
+        self.ended_records(RecordKind::Request)
+    }
+
+    /// The audit records of changes with this action, newest first.
+    pub fn changes(&self, action: &str) -> Vec<Record> {
+        let mut changes = self.ended_records(RecordKind::Change);
+        changes.retain(|record| record.action == action);
+        changes
+    }
+
+    fn ended_records(&self, kind: RecordKind) -> Vec<Record> {
         let mut records = Vec::new();
-        eventually("all requests have ended and are recorded", || {
+        eventually("all have ended and are recorded", || {
             let reader = Reader::open(&self.dir.path().join("audit")).unwrap();
             records = reader.list(&Filter::default(), 100_000, None).unwrap().records;
-            records.retain(|record| record.kind() == RecordKind::Request);
+            records.retain(|record| record.kind() == kind);
             !records.iter().any(|record| record.outcome == Outcome::InProgress)
         });
         records

@@ -209,6 +209,11 @@ impl BudgetStatus {
     pub fn remaining(&self) -> u64 {
         self.units.saturating_sub(self.used)
     }
+
+    /// Returns whether 80 % or more are spent or reserved.
+    pub fn is_near(&self) -> bool {
+        self.used.saturating_mul(5) >= self.units.saturating_mul(4)
+    }
 }
 
 impl Period {

@@ -51,6 +51,7 @@ mod export;
 mod exporter;
 pub mod import;
 mod limit_plans;
+mod near_budgets;
 mod reservation;
 mod bounds;
 pub mod embedded;
@@ -76,6 +77,7 @@ pub use last_rotation::LastRotation;
 pub use limit_plans::{Defaults, GivenPlan, GivenPlans, LimitLevel, LimitPlan, LimitPlans, LimitsInForce};
 pub use listing::{InvalidPosition, KeyList, KeyPosition, Position, SessionList, SessionPosition};
 pub use management_tokens::{MAX_TOKENS, TokenPosition, descendants};
+pub use near_budgets::NearBudget;
 pub use org_policy::{InvalidPolicy, OrgPolicy, OrgPolicyPatch, TooLate, UnusedKeys};
 pub use patches::{KeyPatch, OrgPatch, Permitted, PolicyChange, UserPatch};
 pub use plan::ADMIN;
@@ -297,6 +299,11 @@ impl State {
     /// The bounds of what people create.
     pub fn bounds(&self) -> Bounds {
         either!(self, state => state.bounds())
+    }
+
+    /// Waits for the next budget that decisions of this process have found nearly spent.
+    pub async fn next_near_budget(&self) -> NearBudget {
+        either!(self, state => state.near_budgets()).next().await
     }
 
     /// Requests in flight through this process, of all organizations together.

@@ -62,6 +62,9 @@ pub enum TicketSource {
     Operator,
     /// A visitor who began to sign in, and is not authenticated; with their address, if it is known.
     Visitor(Option<IpAddr>),
+    /// A gateway, which claims something that one of all gateways does: a ticket with this digest and other content
+    /// stays, and is [`super::ChangeError::Taken`].
+    Gateway,
 }
 
 /// Membership of a person in one organization.

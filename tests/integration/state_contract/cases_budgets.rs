@@ -230,3 +230,34 @@ pub(super) async fn own_budget_is_the_one_that_is_spent(state: &State) {
     assert!(admitted(pay(state, &key, 1, day).await).rate_limit.budget.is_none());
     assert_eq!(left(&other).await, 6, "the plan's: 10 - 1 - 1 - 1 - 1");
 }
+
+pub(super) async fn budget_is_found_nearly_spent_once_in_each_period(state: &State) {
+    let (fixture, key, day) = sold(state, 100, Spender::Org).await;
+    let other = fixture.key(state).await;
+    for (now, costs) in [(day, [79, 1, 5, 15]), (day.after(DAY), [40, 50, 5, 5])] {
+        let at_least = if now == day { 80 } else { 90 };
+        for (key, cost) in [&key, &other, &other, &key].into_iter().zip(costs) {
+            drop(admitted(pay(state, key, cost, now).await));
+        }
+        assert_eq!(refused(&pay(state, &other, 1, now).await), Refusal::QuotaExhausted);
+        // Another one of the day before would come first.
+        let near = state.next_near_budget().await;
+        assert_eq!((near.subject, near.org), (BudgetSubject::Org(fixture.org), fixture.org));
+        assert_eq!((near.status.used, near.status.start), (at_least, now));
+    }
+    // So does a response that has cost more than its request reserved.
+    let after = day.after(2 * DAY);
+    let exceeding = admitted(pay(state, &key, 10, after).await).permit.into_reservation().unwrap();
+    exceeding.settle(200);
+    assert_eq!(refused(&pay(state, &key, 1, after).await), Refusal::QuotaExhausted);
+    assert_eq!(state.next_near_budget().await.status.used, 200);
+    // A reset begins a new stretch, which is found anew.
+    let (subject, budget) =
+        (BudgetSubject::Org(fixture.org), Budget { units: 100, per: Period::Day, of: Spender::Org });
+    let tag = state.org(fixture.org).await.unwrap().unwrap().tag;
+    let later = after.after(Duration::from_secs(1));
+    state.change_spending(tag, subject, budget, SpendingChange::Reset(later), later).await.unwrap().unwrap();
+    drop(admitted(pay(state, &key, 80, later).await));
+    let near = state.next_near_budget().await;
+    assert_eq!((near.status.used, near.status.start), (80, later));
+}

@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use domain::budget::{BudgetStatus, BudgetSubject};
 use domain::clock::{self, Micros};
+use domain::identity::OrgId;
 use domain::session::{Token, TokenDigest};
-use state::{Change, State, TicketSource};
+use state::{Change, ChangeError, NearBudget, State, TicketSource};
 
 use super::runtime::block_on;
 
@@ -49,6 +51,20 @@ pub(super) async fn ticket_goes_to_one_of_several_takers(state: &State) {
             takers.into_iter().filter_map(|taker| taker.join().unwrap()).count()
         });
         assert_eq!(got, 1);
+    }
+}
+
+pub(super) async fn budget_is_claimed_once_in_each_period(state: &State) {
+    let (now, org) = (clock::now(), OrgId::generate());
+    let near = |start: Micros| {
+        let status = BudgetStatus { units: 10, used: 8, start, end: soon(start) };
+        NearBudget { subject: BudgetSubject::Org(org), org, status }
+    };
+    let claim = async |start, mark: &[u8]| state.change(near(start).claim(mark)).await;
+    for start in [now, Micros(now.0 + 1)] {
+        claim(start, b"one").await.unwrap();
+        assert!(matches!(claim(start, b"other").await, Err(ChangeError::Taken("ticket"))));
+        claim(start, b"one").await.expect("a change whose answer was lost is made again");
     }
 }
 

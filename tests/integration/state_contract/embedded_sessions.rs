@@ -92,6 +92,7 @@ fn sign_ins_remove_neither_links_nor_the_few_sign_ins_of_others() {
     let (state, now) = (open(dir.path()), clock::now());
     let visitor = |number: u8| TicketSource::Visitor(Some([192, 0, 2, number].into()));
     let link = block_on(put(&state, b"link", now.after(LIFE)));
+    let claim = block_on(put_by(&state, TicketSource::Gateway, b"claim", now.after(LIFE)));
     // They expire before all that follow.
     let few = block_on(put_by(&state, visitor(0), b"few", now.after(LIFE)));
     let flood = |visitors: std::ops::RangeInclusive<u8>, each: u64| {
@@ -101,13 +102,14 @@ fn sign_ins_remove_neither_links_nor_the_few_sign_ins_of_others() {
         })))
     };
     let first = flood(1..=1, 1100);
-    assert_eq!(rows(dir.path(), "tickets"), 1002, "one address has a bound of its own");
+    assert_eq!(rows(dir.path(), "tickets"), 1003, "one address has a bound of its own");
     assert_eq!(block_on(take(&state, &first[99], now)), None);
     flood(2..=12, 1000);
     let left = rows(dir.path(), "tickets");
-    assert!((9_900..=10_001).contains(&left), "all together have one, without links: {left}");
+    assert!((9_900..=10_002).contains(&left), "all together have one, without links and claims: {left}");
     assert_eq!(block_on(take(&state, &few, now)).as_deref(), Some(&b"few"[..]));
     assert_eq!(block_on(take(&state, &link, now)).as_deref(), Some(&b"link"[..]));
+    assert_eq!(block_on(take(&state, &claim, now)).as_deref(), Some(&b"claim"[..]));
 }
 
 #[test]

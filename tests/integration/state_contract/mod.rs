@@ -123,6 +123,7 @@ macro_rules! contract {
                 reload_changes_the_budget_with_the_next_request,
                 correction_begins_a_new_stretch_of_the_period,
                 own_budget_is_the_one_that_is_spent,
+                budget_is_found_nearly_spent_once_in_each_period,
             ],
             cases_plans: [
                 first_level_that_says_something_gives_the_limits,
@@ -230,6 +231,7 @@ macro_rules! contract {
                 ticket_is_taken_once,
                 expired_ticket_is_not_handed_out,
                 ticket_goes_to_one_of_several_takers,
+                budget_is_claimed_once_in_each_period,
             ],
             cases_federation: [
                 rules_are_of_services_and_found_by_name,

@@ -14,7 +14,7 @@ use super::authorization::{Access, authorize};
 use super::key_actor::{ChangeUser, emails_of};
 use super::operands::find_org;
 use super::uses::page_of_records;
-use super::{Actor, Management, ManagementError, UsePage};
+use super::{Actor, Management, ManagementError, UsePage, near_budgets};
 use domain::clock::{self, Micros};
 use domain::identity::UserId;
 use domain::key::KeyId;
@@ -89,10 +89,11 @@ pub async fn list_changes(
 }
 
 impl ChangeEntry {
-    /// The user or the program who made it, in one word or two; none: the operator.
+    /// The user, the program or the gateway that made it, in one word or two; none: the operator.
     pub fn maker(&self) -> Option<String> {
         let program = || self.token_id.map(|token| format!("Token {token}"));
-        self.by.as_ref().map(ChangeUser::label).or_else(program)
+        let gateway = || (self.action == near_budgets::ACTION).then(|| "Gateway".to_owned());
+        self.by.as_ref().map(ChangeUser::label).or_else(program).or_else(gateway)
     }
 
     /// `viewer` is the only user whose changes are shown; `None` of administrators.

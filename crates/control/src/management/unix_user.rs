@@ -19,6 +19,8 @@ pub struct UnixUser(Cow<'static, str>);
 impl UnixUser {
     /// Root, by themselves.
     pub const ROOT: Self = Self(Cow::Borrowed("unix:root(0)"));
+    /// The gateway itself, which records what it has found.
+    pub(super) const GATEWAY: Self = Self(Cow::Borrowed("gateway"));
 
     /// The user with this uid. `sudo_uid` is the user for whom the process says that it acts.
     pub fn of_process(uid: u32, sudo_uid: Option<u32>) -> Self {

@@ -6,6 +6,7 @@
 //! - Meters are written back before the checkpoint that says that the journal's lines up to there are counted.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use dashmap::DashMap;
 use parking_lot::{Mutex, MutexGuard};
@@ -13,15 +14,18 @@ use rusqlite::{Connection, params};
 use rustc_hash::FxBuildHasher;
 
 use super::sql::{for_each_row, integer, micros, text};
+use crate::near_budgets::NearBudgets;
 use crate::spending::{Spending, SpendingChange};
 use domain::budget::{Budget, BudgetStatus, BudgetSubject, BudgetTotal};
 use domain::clock::Micros;
+use domain::identity::OrgId;
 
 /// The meters of all subjects.
 #[derive(Debug, Default)]
 pub(crate) struct Budgets {
     meters: DashMap<BudgetSubject, Arc<BudgetMeter>, FxBuildHasher>,
     changed: Arc<ChangedMeters>,
+    pub(super) near: Arc<NearBudgets>,
 }
 
 /// The meters whose spending is to be written back, each once.
@@ -33,6 +37,9 @@ pub(super) struct ChangedMeters(Mutex<Vec<Arc<BudgetMeter>>>);
 pub(crate) struct BudgetMeter {
     subject: BudgetSubject,
     changed: Arc<ChangedMeters>,
+    near: Arc<NearBudgets>,
+    /// Start of the last period in which it was found nearly spent.
+    announced: AtomicU64,
     state: Mutex<MeterState>,
 }
 
@@ -53,8 +60,8 @@ impl Budgets {
     /// The meter of a subject.
     pub(crate) fn meter(&self, subject: BudgetSubject) -> Arc<BudgetMeter> {
         let meter = self.meters.entry(subject).or_insert_with(|| {
-            let changed = Arc::clone(&self.changed);
-            Arc::new(BudgetMeter { subject, changed, state: Mutex::default() })
+            let (changed, near) = (Arc::clone(&self.changed), Arc::clone(&self.near));
+            Arc::new(BudgetMeter { subject, changed, near, announced: AtomicU64::new(0), state: Mutex::default() })
         });
         Arc::clone(&meter)
     }
@@ -122,9 +129,11 @@ impl BudgetMeter {
         self.state.lock().spending
     }
 
-    /// The status at a time. Takes nothing.
-    pub(crate) fn status(&self, budget: Budget, now: Micros) -> BudgetStatus {
-        self.state.lock().spending.at(budget, now).status(budget)
+    /// The status at a time, for a key of this organization. Takes nothing.
+    pub(crate) fn status(&self, budget: Budget, now: Micros, org: OrgId) -> BudgetStatus {
+        let status = self.state.lock().spending.at(budget, now).status(budget);
+        self.near.notice(&self.announced, self.subject, org, status);
+        status
     }
 
     /// The request that reserved `reserved` units has cost `actual`. Returns what has come back by now.

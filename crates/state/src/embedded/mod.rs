@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
+use crate::near_budgets::NearBudgets;
 use crate::spending::{Spending, SpendingChange};
 use domain::budget::{Budget, BudgetSubject, BudgetTotal};
 use domain::clock::Micros;
@@ -360,6 +361,11 @@ impl Embedded {
     /// The rate-limit status of a key. Takes nothing.
     pub fn rate_limit_status(&self, id: KeyId, now: Micros) -> Option<RateLimitStatus> {
         self.directory.key(id).map(|record| record.rate_limit_status(now))
+    }
+
+    /// The budgets that decisions have found nearly spent.
+    pub(super) fn near_budgets(&self) -> &NearBudgets {
+        &self.directory.budgets.near
     }
 
     /// Requests in flight of all organizations together.

@@ -2,7 +2,8 @@
 //!
 //! - The writer removes a ticket and hands it out after the commit: it is handed out once, also after a crash.
 //! - Clients that are not signed in can cause tickets, so these are bounded: of one address, and of all together, where
-//!   those of the address with the most go first. They never remove a link of the operator.
+//!   those of the address with the most go first. They never remove a link of the operator, or a claim of the gateway:
+//!   a period has at most one of these for each budget.
 
 use rusqlite::{Connection, OptionalExtension as _, params};
 
@@ -45,6 +46,7 @@ pub(super) fn put(
 ) -> Result<(), ChangeError> {
     let source = match source {
         TicketSource::Operator => None,
+        TicketSource::Gateway => return claim(sql, digest, content, expires),
         TicketSource::Visitor(ip) => Some(ip.map(client_prefix).map_or_else(String::new, |prefix| prefix.to_string())),
     };
     let row = params![digest.as_bytes(), content, integer(expires.0), source];
@@ -54,13 +56,21 @@ pub(super) fn put(
     };
     remove_surplus(sql, "source = ?2", Some(&source), MAX_SIGN_INS_OF_ADDRESS)?;
     // The address with the most goes first: no visitor is driven out by one who begins many.
-    let most = "source = (SELECT source FROM tickets WHERE source IS NOT NULL
+    let most = "source = (SELECT source FROM tickets WHERE source <> 'gateway'
                           GROUP BY source ORDER BY count(*) DESC, min(expires) LIMIT 1)";
-    if count(sql, "source IS NOT NULL", None)? <= MAX_SIGN_INS {
+    if count(sql, "source <> 'gateway'", None)? <= MAX_SIGN_INS {
         return Ok(());
     }
     let of_most = count(sql, most, None)?;
     remove_surplus(sql, most, None, of_most.saturating_sub(REMOVED_AT_ONCE))
+}
+
+/// Writes a ticket of the gateway, unless there is one with other content.
+fn claim(sql: &Connection, digest: &TokenDigest, content: &[u8], expires: Micros) -> Result<(), ChangeError> {
+    let claim = "INSERT INTO tickets (digest, content, expires, source) VALUES (?1, ?2, ?3, 'gateway')
+                 ON CONFLICT (digest) DO UPDATE SET expires = excluded.expires WHERE content = excluded.content";
+    let written = execute(sql, claim, params![digest.as_bytes(), content, integer(expires.0)])?;
+    if written == 0 { Err(ChangeError::Taken("ticket")) } else { Ok(()) }
 }
 
 /// Number of tickets that meet a condition, in which `?2` is the source. Each statement uses both parameters, because

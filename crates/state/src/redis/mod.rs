@@ -42,6 +42,7 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 use super::{Bounds, Change, ChangeError, DecideRequest, Decision, Defaults, RevocationLog, Unavailable};
+use crate::near_budgets::NearBudgets;
 use domain::clock::{self, Micros};
 use domain::key::KeyId;
 use domain::quota::RateLimitStatus;
@@ -279,6 +280,11 @@ impl Redis {
     /// Replaces the bounds of what people create. See [`super::State::set_bounds`].
     pub fn set_bounds(&self, bounds: Bounds) {
         self.transactions.shared.bounds.store(Arc::new(Some(bounds)));
+    }
+
+    /// The budgets that decisions of all threads have found nearly spent.
+    pub(super) fn near_budgets(&self) -> &NearBudgets {
+        self.decider.near_budgets()
     }
 
     /// Requests in flight through this process.

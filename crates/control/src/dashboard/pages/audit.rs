@@ -64,7 +64,7 @@ pub struct ChangeRow {
 }
 
 /// Operations and their texts.
-const ACTIONS: [(&str, &str); 32] = [
+const ACTIONS: [(&str, &str); 33] = [
     ("key.create", "Created a key"),
     ("key.import", "Imported a key"),
     ("key.rotate", "Rotated a key"),
@@ -89,6 +89,7 @@ const ACTIONS: [(&str, &str); 32] = [
     ("org.policy", "Changed the policy of the organization for new keys"),
     ("org.limits", "Changed the limits of the organization"),
     ("org.plan", "Changed the plan of the organization"),
+    ("quota.near", "80 % of a budget is spent"),
     ("session.link", "Created a sign-in link"),
     ("session.start", "Signed in"),
     ("session.choose_org", "Switched to the organization"),

@@ -244,7 +244,7 @@ impl KeyRecord {
             concurrent: state.entitlements.org.limit(),
             in_flight,
             key_slots: terms.and_then(KeyTerms::slot_status),
-            budget: budget.map(|(budget, meter)| Box::new(meter.status(*budget, now))),
+            budget: budget.map(|(budget, meter)| Box::new(meter.status(*budget, now, state.entitlements.org.id))),
         }
     }
 

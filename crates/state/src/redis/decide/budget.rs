@@ -4,13 +4,16 @@
 //! was lost can be repeated, and nothing comes back twice. Redis takes it into the period in which it was reserved.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use parking_lot::{Mutex, MutexGuard};
 
+use crate::near_budgets::NearBudgets;
 use crate::redis::packed::packed_number;
 use crate::redis::record_codec::new_version;
 use domain::budget::{Budget, BudgetStatus, BudgetSubject, BudgetTotal};
 use domain::clock::Micros;
+use domain::identity::OrgId;
 
 /// Length of the packed argument: eight numbers and a name.
 pub(super) const BUDGET_LENGTH: usize = 8 * 9;
@@ -27,6 +30,8 @@ pub(super) struct BudgetCounter {
     subject: BudgetSubject,
     /// Units that have come back; not told Redis yet, as far as is known.
     untold: Mutex<Untold>,
+    /// Start of the last period in which it was found nearly spent.
+    announced: AtomicU64,
 }
 
 /// Units that came back, and by which responses exceeded their reservations, as totals under a name, of one period.
@@ -51,7 +56,7 @@ pub(super) struct BudgetCall {
 
 impl BudgetCounter {
     pub(super) fn new(subject: BudgetSubject) -> Self {
-        Self { subject, untold: Mutex::default() }
+        Self { subject, untold: Mutex::default(), announced: AtomicU64::new(0) }
     }
 
     /// Adds what has come back into a period. Returns whether it is the first that is to be told.
@@ -87,6 +92,11 @@ impl BudgetCounter {
     /// The total of the subject that a decision has left, for the journal.
     pub(super) fn total(&self, status: BudgetStatus) -> BudgetTotal {
         BudgetTotal { subject: self.subject, start: status.start, units: status.used }
+    }
+
+    /// Hands the budget over to be announced, if this status of a key of the organization says that it is nearly spent.
+    pub(super) fn notice(&self, near: &NearBudgets, org: OrgId, status: BudgetStatus) {
+        near.notice(&self.announced, self.subject, org, status);
     }
 
     fn mark_told(&self, told: Untold) {

@@ -95,10 +95,12 @@ pub fn complete(
             return Err(error.into());
         }
     };
-    if matches!(reply, DecideReply::Decided(_)) {
+    if let DecideReply::Decided(decided) = &reply {
         uses.into_iter().for_each(|uses| key.usage.mark_reported(uses));
         if let (Some(call), Some(budget)) = (&budget, key.budget.as_deref()) {
             call.answered(&budget.counter);
+            let notice = |status| budget.counter.notice(&shared.near, key.principal.org_id, status);
+            decided.budget.into_iter().for_each(notice);
         }
     }
     apply_reply(shared, key, reply, reports, requested, now)

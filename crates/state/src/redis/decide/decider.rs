@@ -13,6 +13,7 @@ use super::key_cache::CachedKey;
 use super::late_answer::LateAnswer;
 use super::shared::DeciderShared;
 use super::steps::{DecisionSteps, Next, Step, after_status_call};
+use crate::near_budgets::NearBudgets;
 use crate::redis::digest_index::find_key;
 use crate::redis::record_codec::StoredRecords;
 use crate::redis::settings::OnUnavailable;
@@ -73,6 +74,11 @@ impl Decider {
     /// Decisions about keys of plans that the configuration does not have.
     pub(crate) fn missing_plan_decisions(&self) -> u64 {
         self.shared.missing_plan_decisions()
+    }
+
+    /// The budgets that decisions have found nearly spent.
+    pub(crate) fn near_budgets(&self) -> &NearBudgets {
+        &self.shared.near
     }
 
     /// The fault for which Redis decides nothing now; none while it does.

@@ -10,6 +10,7 @@ use super::budget::{BudgetCounter, KeyBudget};
 use super::health::DecisionHealth;
 use super::key_cache::{CachedKey, KeyCache};
 use super::usage::CachedUsage;
+use crate::near_budgets::NearBudgets;
 use crate::redis::active_defaults::ActiveDefaults;
 use crate::redis::record_codec::{StoredRecords, new_version};
 use crate::redis::record_names::RecordNames;
@@ -45,6 +46,8 @@ pub struct DeciderShared {
     usages: WeakIndex<KeyId, CachedUsage>,
     /// Counters of budgets, by their subjects.
     budgets: WeakIndex<BudgetSubject, BudgetCounter>,
+    /// The budgets that are nearly spent.
+    pub(super) near: NearBudgets,
     /// Microseconds by which the clock of Redis is ahead of this gateway's, as a decision about a budget showed it.
     clock_ahead: AtomicI64,
     /// Number of changes that this process has made to the directory.
@@ -77,6 +80,7 @@ impl DeciderShared {
             cache: KeyCache::new(defaults, revocations),
             usages: WeakIndex::default(),
             budgets: WeakIndex::default(),
+            near: NearBudgets::default(),
             clock_ahead: AtomicI64::new(0),
             changes: AtomicU64::new(0),
             missing_plan_decisions: AtomicU64::new(0),

@@ -6,10 +6,11 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use redis::{FromRedisValue as _, Value};
 use tokio::time::timeout;
 
+use super::check::Check;
 use super::commit_error::CommitError;
 use super::sessions::milliseconds;
 use super::transactions::{CHANGE_TIMEOUT, Transactions};
-use crate::{ChangeError, StorageError, Unavailable};
+use crate::{ChangeError, StorageError, TicketSource, Unavailable};
 use domain::clock::Micros;
 use domain::session::TokenDigest;
 use redis_client::CommandError;
@@ -19,10 +20,20 @@ use redis_client::CommandError;
 pub(crate) struct Tickets<'a>(pub(crate) &'a Transactions);
 
 impl Tickets<'_> {
-    pub(super) async fn put(self, digest: &TokenDigest, content: &[u8], expires: Micros) -> Result<u32, CommitError> {
+    pub(super) async fn put(
+        self,
+        digest: &TokenDigest,
+        content: &[u8],
+        expires: Micros,
+        source: TicketSource,
+    ) -> Result<u32, CommitError> {
         let name = self.0.shared.names.ticket(digest);
         let (mut transaction, record) = self.0.transaction_on::<CommitError>(name);
-        transaction.hset(record, &[("content", BASE64.encode(content)), ("expires", expires.0.to_string())]);
+        let content = BASE64.encode(content);
+        if source == TicketSource::Gateway {
+            transaction.check(Check::Free(record, "content", &content), ChangeError::Taken("ticket").into());
+        }
+        transaction.hset(record, &[("content", content), ("expires", expires.0.to_string())]);
         transaction.pexpireat(record, milliseconds(expires));
         self.0.commit(transaction).await?.into_replicas()
     }
