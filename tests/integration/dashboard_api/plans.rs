@@ -36,3 +36,26 @@ fn pages_show_the_plan_and_have_no_field_for_it() {
     let audit = page("/audit");
     assert!(audit.contains("Changed the plan of a user") || audit.contains("user.plan"), "{audit}");
 }
+
+#[test]
+fn pages_of_the_key_and_the_organization_show_what_is_spent_of_the_budget() {
+    let plan = "{ requests: 50, per: 1s, quota: { units: 1200, per: month, of: org } }";
+    let setup = Setup::with("{}", &format!("plans: {{ free: {plan} }}\nlimits: {{ plan: free }}\n"));
+    let (admin, member) = (setup.admin(), setup.member());
+    let (secret, key) = member.key("report");
+    assert_eq!(Client::connect(setup.address()).get("/x", &secret).status, 200);
+    for page in [admin.page("/settings/keys"), member.page(&format!("/settings/keys/{key}"))] {
+        for text in ["<strong>1</strong> of 1,200 units", "1,199 left", "free</code> of all others has this budget"] {
+            assert!(page.contains(text), "{text}: {page}");
+        }
+    }
+    assert!(!member.page("/settings/keys").contains(" of 1,200 units"), "the organization's is for its admins");
+    let org = setup.org.to_string();
+    let quota = Some(Some("5/day".parse().unwrap()));
+    setup.gateway.perform(async |to, now| {
+        management::update_org(to, OPERATOR, &org, OrgUpdate { quota, ..OrgUpdate::default() }, now).await
+    });
+    for page in [admin.page("/settings/keys"), member.page(&format!("/settings/keys/{key}"))] {
+        assert!(page.contains(" of 5 units") && page.contains("the organization’s own"), "{page}");
+    }
+}

@@ -114,7 +114,7 @@ pub use links::{Link, LinkPreview, create_link, preview_link, sign_in_with_link}
 pub use near_budgets::announce_near_budgets;
 pub use operands::check_digest;
 pub use org_policy::OrgPolicyUpdate;
-pub use orgs::{Org, check_concurrent, create_org, list_orgs, member_orgs, show_org};
+pub use orgs::{Org, check_concurrent, create_org, list_orgs, member_orgs, plan_of_quota, show_org};
 pub use patches::{KeyUpdate, OrgUpdate, UserUpdate, update_key, update_org, update_user};
 pub use quota::{
     Quota, QuotaOwner, QuotaRecount, Stretch, UNTIL_RECORDED, count_units, recount_quota, reset_quota, show_quota,

@@ -7,7 +7,7 @@ use super::authorization::{Access, authorize};
 use super::cursor::cursor_sealer;
 use super::operands::find_org;
 use super::sessions::accessible_orgs;
-use super::{Actor, Management, ManagementError, SignedInUser, operands};
+use super::{Actor, KeyLimits, Management, ManagementError, PlanInForce, SignedInUser, operands};
 use domain::budget::OwnBudget;
 use domain::clock::{self, Micros};
 use domain::identity::OrgId;
@@ -16,7 +16,7 @@ use domain::management_token::TokenScope;
 use domain::names;
 use domain::page::{Page, PageQuery};
 use domain::plan_name::PlanName;
-use state::{self, Change, ETag, OrgPolicy};
+use state::{self, Change, ETag, GivenPlans, OrgPolicy};
 
 /// Tags to try before giving up. There are 238,328, so with half of them taken, the last try is one in a million.
 const MAX_TAG_ATTEMPTS: usize = 20;
@@ -125,6 +125,13 @@ pub async fn show_org(management: &Management, actor: &Actor, org: &str, now: Mi
 
 pub(super) fn org_from_record(management: &Management, org: state::Org) -> Org {
     Org::new(org, management.state.concurrent())
+}
+
+/// The plan that gives an organization its quota of a period; none when the quota is its own.
+pub fn plan_of_quota(management: &Management, org: &state::Org) -> Option<PlanInForce> {
+    let defaults = management.state.defaults();
+    let limits = defaults.limits_of(None, GivenPlans { org: org.into(), ..GivenPlans::default() });
+    KeyLimits::from(limits).plan.filter(|_| org.budget.is_none())
 }
 
 impl Org {

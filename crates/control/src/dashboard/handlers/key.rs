@@ -5,19 +5,18 @@ use std::time::Duration;
 use super::keys::activity_chart;
 use super::{HandlerResult, PageContext, key_id, key_policy, keys, render};
 use crate::dashboard::pages::{
-    AdmissionFilter, Gauge, KeyDetails, KeyLimits, KeyPage, LimitUsage, NavEntry, OutcomeText, PlanCell, PolicyFacts,
-    RecordSource, ResponsibleCell, Timestamp, UseFilter as PageFilter, UseRow, Verdict, format_count, link,
+    AdmissionFilter, BudgetCell, Gauge, KeyDetails, KeyLimits, KeyPage, LimitUsage, NavEntry, OutcomeText, PlanCell,
+    PolicyFacts, RecordSource, ResponsibleCell, Timestamp, UseFilter as PageFilter, UseRow, Verdict, format_count,
+    link,
 };
 use crate::management;
 use crate::management::{
-    ActivityReport, Explanation, Key, KeyActor, KeyStatus, LimitStatus, ManagementError, Org, PlanInForce, UseFilter,
-    UsePage, User,
+    ActivityReport, Explanation, Key, KeyActor, KeyStatus, LimitStatus, ManagementError, Org, UseFilter, UsePage, User,
 };
 use domain::key::KeyId;
 use domain::page::{PageLimit, PageQuery};
 use journal::audit::{Outcome, Record};
 use platform::settings::WithUnit;
-use state::LimitLevel;
 
 /// Uses on a page.
 const PAGE_SIZE: PageLimit = PageLimit::of(20);
@@ -78,7 +77,8 @@ async fn key_page(
         key: key_details(context, &key, &user, activity.as_ref()),
         limits: key_limits(&key, &org),
         // The bucket of a revoked key limits no requests any more.
-        usage: (!is_revoked).then(|| limit_usage(context, &standing)),
+        usage: (!is_revoked)
+            .then(|| limit_usage(context, &standing, key_budget(context, &standing, &key, &user, &org))),
         policy: PolicyFacts { concurrent: concurrent(&key), ..key_policy::policy_facts(context, &key.policy) },
         verdict: Verdict { admitted: is_admitted(&key, &standing), sentence: verdict },
         activity: own_activity.map(activity_chart),
@@ -147,13 +147,28 @@ pub(super) fn overlap_end(context: &PageContext<'_>, key: &Key) -> Option<Timest
     key.previous_until.filter(|until| *until > context.request.now).map(|until| context.timestamp(until))
 }
 
-fn limit_usage(context: &PageContext<'_>, standing: &LimitStatus) -> LimitUsage {
+fn limit_usage(context: &PageContext<'_>, standing: &LimitStatus, budget: Option<BudgetCell>) -> LimitUsage {
     LimitUsage {
         bucket: Gauge::new(standing.remaining.into(), standing.burst.into()),
         next_request: standing.next_token.map(|time| context.timestamp(time)),
         full: standing.full.map(|time| context.timestamp(time)),
         in_flight: Gauge::new(standing.in_flight.into(), standing.concurrent.into()),
+        budget,
     }
+}
+
+/// The budget that a key spends: that of its plan, unless the key, its user or its organization has its own.
+fn key_budget(
+    context: &PageContext<'_>,
+    standing: &LimitStatus,
+    key: &Key,
+    user: &User,
+    org: &Org,
+) -> Option<BudgetCell> {
+    let (status, of) = (standing.quota?, key.limits.quota?.of);
+    let is_own = [key.quota, user.quota, org.quota].iter().any(Option::is_some);
+    let plan = key.limits.plan.as_ref().filter(|_| !is_own).map(PlanCell::new);
+    Some(BudgetCell { spent: Gauge::new(status.used, status.units), of, plan, ends: context.timestamp(status.end) })
 }
 
 pub(super) fn use_row(context: &PageContext<'_>, record: &Record) -> UseRow {
@@ -198,7 +213,7 @@ fn key_limits(key: &Key, org: &Org) -> KeyLimits {
         burst: key.limits.burst.into(),
         is_strict: key.limits.strict,
         is_own: key.limits.own,
-        plan: key.limits.plan.as_ref().map(plan_cell),
+        plan: key.limits.plan.as_ref().map(PlanCell::new),
         concurrent: org.concurrent_in_force.into(),
     }
 }
@@ -207,16 +222,6 @@ fn key_limits(key: &Key, org: &Org) -> KeyLimits {
 fn concurrent(key: &Key) -> Option<String> {
     let of_plan = key.limits.plan.as_ref().and_then(|plan| plan.concurrent);
     key.policy.concurrent.into_iter().chain(of_plan).min().map(|concurrent| format_count(concurrent.into()))
-}
-
-fn plan_cell(plan: &PlanInForce) -> PlanCell {
-    let of = match plan.of {
-        LimitLevel::Own | LimitLevel::Key => "this key",
-        LimitLevel::User => "its owner",
-        LimitLevel::Org => "the organization",
-        LimitLevel::Plan | LimitLevel::Default => "all others",
-    };
-    PlanCell { name: plan.name.to_string(), of, is_missing: plan.missing }
 }
 
 /// The unit of a usual period as a word; any other period as text, such as `2h`.
@@ -232,7 +237,8 @@ fn period(time: Duration) -> String {
 
 fn is_admitted(key: &Key, standing: &LimitStatus) -> bool {
     let has_slot = standing.key.is_none_or(|slots| slots.free() > 0) && standing.in_flight < standing.concurrent;
-    key.status == KeyStatus::Active && standing.remaining > 0 && has_slot
+    let has_units = standing.quota.is_none_or(|budget| budget.remaining() > 0);
+    key.status == KeyStatus::Active && standing.remaining > 0 && has_units && has_slot
 }
 
 #[cfg(test)]

@@ -5,12 +5,12 @@ use std::time::Duration;
 use super::{HandlerResult, PageContext, render};
 use crate::dashboard::api;
 use crate::dashboard::pages::{
-    ActivityChart, AttemptCell, FleetFreshness, GatewayRow, KeyFilter, KeyRow, KeysPage, LastUseCell, MissingOthers,
-    NavEntry, OutcomeText, Paging, RecordSource, StateFilter, UseSource, link,
+    ActivityChart, AttemptCell, BudgetCell, FleetFreshness, GatewayRow, Gauge, KeyFilter, KeyRow, KeysPage,
+    LastUseCell, MissingOthers, NavEntry, OutcomeText, Paging, PlanCell, RecordSource, StateFilter, UseSource, link,
 };
 use crate::dashboard::response;
 use crate::management;
-use crate::management::{Activity, ActivityReport, Key, KeyMark, KeyQuery, KeyStatus, ManagementError};
+use crate::management::{Activity, ActivityReport, Key, KeyMark, KeyQuery, KeyStatus, ManagementError, QuotaOwner};
 use domain::clock::Micros;
 use domain::key::{self, KeyDigest, KeyId};
 use domain::page::{PageLimit, PageQuery};
@@ -49,8 +49,27 @@ pub(super) async fn list_keys(context: &PageContext<'_>) -> HandlerResult {
         csv: csv_link(&api::base(context.base), &context.org(), &query),
         filter,
         paging,
+        budget: org_budget(context).await?,
         source: report.map(|report| record_source(context, &report.gateway, report.view.as_ref())),
     })
+}
+
+/// The budget of the organization, as its admins see it.
+async fn org_budget(context: &PageContext<'_>) -> Result<Option<BudgetCell>, ManagementError> {
+    if !context.user.is_admin() {
+        return Ok(None);
+    }
+    let owner = QuotaOwner { org: Some(context.org()), ..QuotaOwner::default() };
+    match management::show_quota(context.management, &context.actor, &owner, context.request.now).await {
+        Ok(quota) => Ok(Some(BudgetCell {
+            spent: Gauge::new(quota.used, quota.budget.units),
+            of: quota.budget.of,
+            plan: management::plan_of_quota(context.management, &context.user.org).as_ref().map(PlanCell::new),
+            ends: context.timestamp(quota.end),
+        })),
+        Err(ManagementError::NoQuota(_)) => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
 /// Redirects to the list of what the form searches for. The form is posted, so that no key gets into an address,

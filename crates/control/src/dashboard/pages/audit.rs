@@ -64,7 +64,7 @@ pub struct ChangeRow {
 }
 
 /// Operations and their texts.
-const ACTIONS: [(&str, &str); 33] = [
+const ACTIONS: [(&str, &str); 37] = [
     ("key.create", "Created a key"),
     ("key.import", "Imported a key"),
     ("key.rotate", "Rotated a key"),
@@ -75,6 +75,7 @@ const ACTIONS: [(&str, &str); 33] = [
     ("key.enable", "Enabled a key"),
     ("key.limits", "Changed the limits of a key"),
     ("key.plan", "Changed the plan of a key"),
+    ("key.quota", "Changed the budget of a key"),
     ("user.create", "Added a user"),
     ("user.permit", "Changed the permissions of a user"),
     ("user.withdraw", "Withdrew a user"),
@@ -82,6 +83,7 @@ const ACTIONS: [(&str, &str); 33] = [
     ("user.resume", "Resumed a user"),
     ("user.reassign", "Named another person responsible for a service"),
     ("user.plan", "Changed the plan of a user"),
+    ("user.quota", "Changed the budget of a user"),
     ("user.remove", "Removed a user"),
     ("org.create", "Created the organization"),
     ("org.suspend", "Suspended the organization"),
@@ -89,6 +91,8 @@ const ACTIONS: [(&str, &str); 33] = [
     ("org.policy", "Changed the policy of the organization for new keys"),
     ("org.limits", "Changed the limits of the organization"),
     ("org.plan", "Changed the plan of the organization"),
+    ("org.quota", "Changed the budget of the organization"),
+    ("quota.reset", "Reset what is spent of a budget"),
     ("quota.near", "80 % of a budget is spent"),
     ("session.link", "Created a sign-in link"),
     ("session.start", "Signed in"),

@@ -4,6 +4,7 @@ use askama::Template;
 
 use super::activity::ActivityChart;
 use super::layout::Layout;
+use super::limits::BudgetCell;
 use super::numbers::format_counted;
 use super::outcome::OutcomeText;
 use super::paging::Paging;
@@ -29,6 +30,8 @@ pub struct KeysPage {
     pub paging: Paging,
     /// Address of the keys of all pages as CSV.
     pub csv: String,
+    /// The organization's budget, if it has one that is shown to this user.
+    pub budget: Option<BudgetCell>,
     /// Source of the last 24 hours; `None` when they cannot be read.
     pub source: Option<RecordSource>,
 }

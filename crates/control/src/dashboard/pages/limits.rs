@@ -2,6 +2,9 @@
 
 use super::numbers::{format_count, format_counted};
 use super::timestamp::Timestamp;
+use crate::management::PlanInForce;
+use domain::budget::Spender;
+use state::LimitLevel;
 
 /// The effective limits for a key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -44,6 +47,44 @@ pub struct LimitUsage {
     pub full: Option<Timestamp>,
     /// Requests that the organization has in flight.
     pub in_flight: Gauge,
+    /// The budget, if there is one.
+    pub budget: Option<BudgetCell>,
+}
+
+/// A budget in its period.
+#[derive(Clone, Debug, PartialEq)]
+pub struct BudgetCell {
+    /// Units that are spent or reserved.
+    pub spent: Gauge,
+    /// The level whose requests spend it.
+    pub of: Spender,
+    /// The plan that gives it; `None` of one that the level has itself.
+    pub plan: Option<PlanCell>,
+    /// End of the period.
+    pub ends: Timestamp,
+}
+
+impl PlanCell {
+    pub(in crate::dashboard) fn new(plan: &PlanInForce) -> Self {
+        let of = match plan.of {
+            LimitLevel::Own | LimitLevel::Key => "this key",
+            LimitLevel::User => "its owner",
+            LimitLevel::Org => "the organization",
+            LimitLevel::Plan | LimitLevel::Default => "all others",
+        };
+        Self { name: plan.name.to_string(), of, is_missing: plan.missing }
+    }
+}
+
+impl BudgetCell {
+    /// The key, user or organization whose requests spend it.
+    pub fn subject(&self) -> &'static str {
+        match self.of {
+            Spender::Key => "this key",
+            Spender::User => "the owner",
+            Spender::Org => "the organization",
+        }
+    }
 }
 
 /// A part of a whole.
@@ -85,6 +126,11 @@ impl Gauge {
     /// The whole, in digits.
     pub fn whole(&self) -> String {
         format_count(self.whole)
+    }
+
+    /// The rest of the whole, in digits.
+    pub fn rest(&self) -> String {
+        format_count(self.whole.saturating_sub(self.part))
     }
 
     /// The part in percent, for drawing: 0 to 100.

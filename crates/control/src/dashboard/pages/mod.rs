@@ -43,7 +43,7 @@ pub use self::create_token::{CreateTokenPage, ScopeChoice, TokenErrors, TokenExp
 pub use self::key::{AdmissionFilter, KeyDetails, KeyPage, RevokePage, UseFilter, UseRow, Verdict};
 pub use self::keys::{AttemptCell, KeyFilter, KeyRow, KeysPage, LastUseCell, StateFilter, UseSource};
 pub use self::layout::{Layout, NavEntry, OrgChoice, Viewer};
-pub use self::limits::{Gauge, KeyLimits, LimitUsage, PlanCell};
+pub use self::limits::{BudgetCell, Gauge, KeyLimits, LimitUsage, PlanCell};
 pub use self::new_key::{Issuance, NewKeyPage};
 pub use self::numbers::{format_count, format_counted, format_duration};
 pub use self::outcome::OutcomeText;

@@ -10,7 +10,7 @@ use askama::Template as _;
 
 use self::gallery::{
     NEW_KEY, NEW_TOKEN, filtered_key, key, key_with_unsearched_records, keys, new_key, new_token, restricted_key,
-    revoked_key, rows,
+    revoked_key, rows, unused_key,
 };
 use super::Issuance;
 use crate::management::{GoodPractice, KeyStatus};
@@ -74,6 +74,18 @@ fn records_are_shown_with_the_gateway_that_recorded_them() {
         assert!(page.contains("recorded by the gateway <span class=\"mono\">gateway-1</span>"), "{page}");
     }
     assert!(!revoked_key().render().unwrap().contains("by the gateway <span"), "without records, no gateway is named");
+}
+
+#[test]
+fn budget_is_shown_with_what_is_left_its_end_and_the_level_that_gives_it() {
+    let plan = "The plan <code class=\"tag mono\">pro</code> of the organization has this budget.";
+    for page in [keys(rows()).render(), key().render()].map(Result::unwrap) {
+        for text in ["<strong>1,734,001</strong> of 2,000,000 units", "265,999 left. The period ends", plan] {
+            assert!(page.contains(text), "{text}: {page}");
+        }
+    }
+    let page = unused_key().render().unwrap();
+    assert!(page.contains(" units spent by all requests of the owner<") && page.contains("the owner’s own."), "{page}");
 }
 
 #[test]

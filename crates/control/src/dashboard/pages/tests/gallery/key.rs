@@ -51,6 +51,7 @@ pub(crate) fn key() -> KeyPage {
             next_request: None,
             full: Some(coming(457)),
             in_flight: Gauge::new(3, 100),
+            budget: Some(budget(1_734_001)),
         }),
         policy: PolicyFacts::default(),
         verdict: Verdict { admitted: true, sentence },
@@ -89,7 +90,7 @@ fn details() -> KeyDetails {
     }
 }
 
-fn unused_key() -> KeyPage {
+pub(crate) fn unused_key() -> KeyPage {
     let key_details = KeyDetails {
         name: HOSTILE.into(),
         responsible: Some(ResponsibleCell { name: HOSTILE.into(), gone: Some(UserStatus::Suspended) }),
@@ -104,6 +105,7 @@ fn unused_key() -> KeyPage {
         next_request: Some(coming(7)),
         full: Some(coming(3_600)),
         in_flight: Gauge::new(100, 100),
+        budget: Some(BudgetCell { of: Spender::User, plan: None, ..budget(2_000_000) }),
     };
     let sentence = "requests are refused (429): the key's bucket is empty; the next token comes in 7 s".into();
     KeyPage {

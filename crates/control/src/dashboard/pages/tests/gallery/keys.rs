@@ -73,7 +73,8 @@ pub(crate) fn keys(rows: Vec<KeyRow>) -> KeysPage {
     let name = "gateway-1".into();
     let source = Some(RecordSource::Gateway { name, others: None });
     let (paging, csv) = (Paging::default(), "/settings/api/v1/orgs/acme/keys.csv?newest_first=true".into());
-    KeysPage { layout, all_owners: true, suspended: false, rows, filter, paging, csv, source }
+    let budget = Some(budget(1_734_001));
+    KeysPage { layout, all_owners: true, suspended: false, rows, filter, paging, csv, budget, source }
 }
 
 fn middle_page() -> Paging {
@@ -102,5 +103,5 @@ fn filtered(rows: Vec<KeyRow>) -> KeysPage {
 }
 
 fn member_without_keys() -> KeysPage {
-    KeysPage { layout: layout(NavEntry::Keys, false), all_owners: false, ..keys(vec![]) }
+    KeysPage { layout: layout(NavEntry::Keys, false), all_owners: false, budget: None, ..keys(vec![]) }
 }

@@ -2,6 +2,7 @@
 
 use crate::dashboard::pages::*;
 use crate::management::{KeyStatus, UserStatus};
+use domain::budget::Spender;
 use domain::clock::Micros;
 use journal::audit::HourlyActivity;
 
@@ -13,7 +14,7 @@ mod tokens;
 mod users;
 
 pub(super) use forms::{NEW_KEY, new_key};
-pub(super) use key::{filtered_key, key, key_with_unsearched_records, restricted_key, revoked_key};
+pub(super) use key::{filtered_key, key, key_with_unsearched_records, restricted_key, revoked_key, unused_key};
 pub(super) use keys::{keys, rows};
 pub(super) use sign_in::sign_in;
 pub(super) use tokens::{NEW_TOKEN, new_token};
@@ -50,6 +51,11 @@ fn ago(seconds: u64) -> Timestamp {
 
 fn coming(seconds: u64) -> Timestamp {
     Timestamp::new(Micros(NOW.0 + seconds * 1_000_000), NOW)
+}
+
+fn budget(used: u64) -> BudgetCell {
+    let plan = PlanCell { name: "pro".into(), of: "the organization", is_missing: false };
+    BudgetCell { spent: Gauge::new(used, 2_000_000), of: Spender::Org, plan: Some(plan), ends: coming(9 * DAY) }
 }
 
 fn org(id: &str, name: &str, current: bool) -> OrgChoice {
