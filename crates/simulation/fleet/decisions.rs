@@ -8,7 +8,7 @@ use redis::Value;
 use redis_client::CommandError;
 use state::redis::{
     CachedKey, CallArguments, CallOutcome, CallResult, DecideError, DecideInput, DeciderShared, DecisionSteps,
-    Evaluation, Next, Step, complete, encode_read, took_token,
+    Evaluation, Next, Step, complete, encode_read, give_back, took_token,
 };
 use state::{DecideRequest, Decision};
 
@@ -129,6 +129,7 @@ impl World {
     /// A reply to a decide call, or why there is none.
     pub fn complete_decide(&mut self, process: Process, pending: PendingDecide, reply: Result<Value, CommandError>) {
         let PendingDecide { request, key, entry, input, late, is_late } = pending;
+        self.note_answered(key, reply.as_ref());
         let gateway = &self.gateways[process.gateway];
         let result = complete(&gateway.decisions, &entry, input, reply, gateway.steady(self.now));
         self.note_result(process, key, &result);
@@ -141,8 +142,11 @@ impl World {
             };
         }
         let ran = took_token(&result);
+        let cost = self.directory.keys[key].cost;
+        let shared = &self.gateways[process.gateway].decisions;
+        give_back(shared, &entry, cost.units(), result);
         if late.complete(ran) {
-            self.gateways[process.gateway].decisions.record_unreported(&entry, self.directory.keys[key].cost);
+            shared.record_unreported(&entry, cost.tokens());
         }
         self.checks.bucket.end_waiting(key, request);
     }

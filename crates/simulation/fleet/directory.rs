@@ -3,15 +3,17 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use domain::budget::Cost;
+use domain::budget::{Cost, Spender};
 use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
 use domain::key::policy::KeyPolicy;
 use domain::key::{KeyDigest, KeyId, OrgTag};
+use domain::plan_name::PlanName;
 use domain::quota::Quota;
 use state::redis::{RecordNames, org_slot};
 use state::{DecideRequest, RouteAccess};
 
+use super::budgets::{self, Counter};
 use super::options::Options;
 use super::random::{Random, Zipf};
 
@@ -37,8 +39,11 @@ pub struct Key {
     user: UserId,
     pub org: usize,
     pub quota: Quota,
-    /// Tokens that each of its requests takes.
-    pub cost: u32,
+    /// Cost of each of its requests.
+    pub cost: Cost,
+    /// The plan that gives it the quota and a budget, and the number of the counter.
+    plan: Option<PlanName>,
+    pub budget: Option<usize>,
     /// Concurrency limit of its own.
     pub concurrent: Option<u32>,
     pub record: Vec<u8>,
@@ -63,7 +68,7 @@ pub struct Directory {
 
 /// Quotas of keys: a busy small one, the default of a minute, a large one of which each gateway of a large fleet has a
 /// share, and a strict one, by its inflow, as the scripts know it.
-fn quota(number: usize) -> Quota {
+pub fn quota(number: usize) -> Quota {
     let (requests, per, burst, strict) = match number % 4 {
         0 => (10, 1, 20, false),
         1 => (100, 60, 100, false),
@@ -72,11 +77,6 @@ fn quota(number: usize) -> Quota {
     };
     let quota = Quota { requests, per: Duration::from_secs(per), burst, strict }.validate().unwrap();
     Quota { requests: quota.inflow(), strict: false, ..quota }
-}
-
-/// Tokens that each request of a key costs: of every fifth several, and so of keys with each of the quotas.
-fn cost(number: usize) -> u32 {
-    if number.is_multiple_of(5) { 3 } else { 1 }
 }
 
 /// Concurrency limits of keys: every third has one, some smaller than what it asks for, some larger than what its
@@ -108,7 +108,8 @@ impl Key {
     /// As its record has it.
     pub fn exported(&self, org: &Org) -> state::Key {
         state::Key {
-            quota: Some(self.quota),
+            quota: self.plan.is_none().then_some(self.quota),
+            plan: self.plan.clone(),
             policy: self.concurrent.map(|_| Box::new(KeyPolicy { concurrent: self.concurrent, ..Default::default() })),
             ..state::Key::new(self.id, org.id, self.user, "key", Micros(1))
         }
@@ -121,7 +122,8 @@ impl Key {
 }
 
 impl Directory {
-    pub fn new(options: &Options) -> Self {
+    /// The directory, and the counters of its budgets.
+    pub fn new(options: &Options) -> (Self, Vec<Counter>) {
         let names = RecordNames::new("keygate");
         let limits = [100, 8, 2000, 20, 400];
         let orgs: Vec<Org> = (0..options.orgs)
@@ -135,27 +137,47 @@ impl Directory {
                 Org { id, tag, hash_slot, shard, moved: 0, record, limit: limits[number % limits.len()] }
             })
             .collect();
+        let mut counters: Vec<Counter> = Vec::new();
         let keys: Vec<Key> = (0..options.keys)
             .map(|number| {
                 let org = number % options.orgs;
                 let tag = orgs[org].tag;
                 let id: KeyId = format!("{}{}", tag.as_str(), base62(number, 6)).parse().unwrap();
                 let prefix = String::from_utf8(orgs[org].record.clone()).unwrap();
-                let user = UserId::from((number as u128).to_le_bytes());
+                // Two keys of each user.
+                let user_number = org + options.orgs * (number / options.orgs / 2);
+                let user = UserId::from((user_number as u128).to_le_bytes());
                 let user_record = format!("{}user:{user}", prefix.strip_suffix("org").unwrap()).into_bytes();
                 let reported = names.reported_uses(tag).into_bytes();
                 // The same quota for all keys of an organization would tie large limits to few shards.
-                let quota = quota(number / options.orgs + number % options.orgs);
+                let quota_number = number / options.orgs + number % options.orgs;
+                let spender = budgets::spender(user_number, options.orgs);
+                let record = names.key(id).into_bytes();
+                let budget = spender.map(|of| {
+                    let counter = match of {
+                        Spender::Key => &record,
+                        Spender::User => &user_record,
+                        Spender::Org => &orgs[org].record,
+                    };
+                    counters.iter().position(|one| one.record == *counter).unwrap_or_else(|| {
+                        let (record, reported) = (counter.clone(), reported.clone());
+                        let budget = budgets::budget(of);
+                        counters.push(Counter { record, reported, org, budget, is_lost: false });
+                        counters.len() - 1
+                    })
+                });
                 let digest = KeyDigest::of(id.as_str().as_bytes());
                 Key {
                     id,
                     digest,
                     user,
                     org,
-                    quota,
-                    cost: cost(number),
+                    quota: quota(quota_number),
+                    cost: budgets::cost(number, budget.is_some()),
+                    plan: spender.map(|of| budgets::plan_name(quota_number, of)),
+                    budget,
                     concurrent: concurrent(number),
-                    record: names.key(id).into_bytes(),
+                    record,
                     slots_record: names.key_slots(id).into_bytes(),
                     user_record,
                     reported,
@@ -164,7 +186,7 @@ impl Directory {
             .collect();
         let by_tag = orgs.iter().enumerate().map(|(number, org)| (org.tag, number)).collect();
         let by_id = keys.iter().enumerate().map(|(number, key)| (key.id, number)).collect();
-        Self {
+        let directory = Self {
             orgs,
             keys,
             popularity: Zipf::new(options.keys),
@@ -172,7 +194,8 @@ impl Directory {
             by_id,
             shards: options.shards,
             moved: HashMap::new(),
-        }
+        };
+        (directory, counters)
     }
 
     /// A key, popular ones more often.
@@ -183,14 +206,7 @@ impl Directory {
     /// A request with a key, at a time of its gateway.
     pub fn request(&self, key: usize, now: Micros) -> DecideRequest<'_> {
         let Key { id, digest, cost, .. } = &self.keys[key];
-        DecideRequest {
-            digest,
-            id: Some(*id),
-            access: RouteAccess::Everyone,
-            cost: Cost::fixed(*cost),
-            client: None,
-            now,
-        }
+        DecideRequest { digest, id: Some(*id), access: RouteAccess::Everyone, cost: *cost, client: None, now }
     }
 
     /// The organization with this tag.

@@ -204,6 +204,7 @@ impl World {
 
     /// Counts what the replica lacks: uses may be admitted once more, and revocations are undone.
     pub fn count_losses(&mut self, shard: usize) {
+        self.count_lost_units(shard);
         let server = &self.shards[shard];
         for (number, key) in self.directory.keys.iter().enumerate() {
             if self.directory.orgs[key.org].shard != shard {

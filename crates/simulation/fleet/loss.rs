@@ -19,6 +19,7 @@ impl World {
         server.end_stream(now);
         server.note_trouble(now + pause);
         self.count_losses(shard);
+        self.note_lost_counters(shard);
         self.forgive_unreported(shard);
         self.shards[shard].lose_data(is_restart);
         self.counts.shard_losses += 1;

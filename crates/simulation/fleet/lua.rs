@@ -63,6 +63,12 @@ impl Scripts {
         let decide = match broken {
             Some(Break::Bucket) => replaced(&decide, "level - (unreported + excess) * per", "level"),
             Some(Break::Cost) => replaced(&decide, "unreported + excess", "unreported"),
+            Some(Break::AnyPeriod) => replaced(&decide, "since == start and returned", "returned"),
+            Some(Break::NoTotal) => {
+                let both = "newly_reported(report .. 'r', returned), newly_reported(report .. 'x', exceeded)";
+                replaced(&decide, both, "returned, exceeded")
+            }
+            Some(Break::Estimate) => replaced(&decide, "spent + reserve", "spent + math.floor(reserve / 2)"),
             _ => decide,
         };
         let slot_report = [BUCKET, SLOT_LEASES, SLOT_REPORT].concat();

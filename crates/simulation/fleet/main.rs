@@ -15,6 +15,7 @@
 #![allow(unreachable_pub, reason = "the modules of a program")]
 
 mod assertion;
+mod budgets;
 mod checks;
 mod database;
 mod decisions;

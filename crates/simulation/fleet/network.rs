@@ -125,6 +125,7 @@ impl World {
                     format!("shard {}: {:.1} % of a second", command.shard, busy as f64 / 1e4)
                 });
                 self.note_script(command, &reply);
+                self.note_reservation(&command.call, &reply);
                 self.check_absences(command, before);
                 (Answer::Script(reply), done)
             }

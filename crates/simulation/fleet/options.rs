@@ -7,6 +7,12 @@ pub enum Break {
     Bucket,
     /// Of these uses, each is repaid as one token.
     Cost,
+    /// Units of a budget come back into any period.
+    AnyPeriod,
+    /// Each report of it counts, also a repeated one.
+    NoTotal,
+    /// Half of what a response may cost is reserved.
+    Estimate,
     /// A resync registers no slots.
     Slots,
     /// A resync registers no slots of a key.
@@ -26,9 +32,12 @@ pub enum Break {
 }
 
 impl Break {
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 13] = [
         Self::Bucket,
         Self::Cost,
+        Self::AnyPeriod,
+        Self::NoTotal,
+        Self::Estimate,
         Self::Slots,
         Self::KeySlots,
         Self::Absence,
@@ -43,6 +52,9 @@ impl Break {
         match self {
             Self::Bucket => "bucket",
             Self::Cost => "cost",
+            Self::AnyPeriod => "refund-any-period",
+            Self::NoTotal => "no-total",
+            Self::Estimate => "estimate",
             Self::Slots => "slots",
             Self::KeySlots => "key-slots",
             Self::Absence => "absence",
@@ -59,6 +71,7 @@ impl Break {
         match self {
             Self::Absence => "slots",
             Self::Cost => "bucket",
+            Self::AnyPeriod | Self::NoTotal | Self::Estimate => "budget",
             Self::KeySlots => "key slots",
             Self::SignOfLife => "slots of the dead",
             Self::Sync => "audit",

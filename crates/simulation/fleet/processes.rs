@@ -1,5 +1,6 @@
 //! Processes of gateways: they start on the disk that is there, die, are lost with their machines, and leave in order.
 
+use super::budgets::End;
 use super::checks::audit::Death;
 use super::event::{Event, Pending, Process};
 use super::gateway::{Gateway, YEAR};
@@ -46,8 +47,9 @@ impl World {
             self.requests.iter().filter(|(_, request)| of_process(request)).map(|(id, _)| *id).collect();
         requests.sort_unstable();
         for id in requests {
-            self.finish_request(id, false);
+            self.finish_request(id, End::Killed);
         }
+        self.lose_untold_units(number);
         let gateway = &mut self.gateways[number];
         gateway.is_up = false;
         if gateway.started + TIMED_SYNC < self.now {
@@ -74,7 +76,7 @@ impl World {
         if !gateway.shipper.is_finishing {
             let mut open: Vec<u64> = gateway.open.iter().copied().collect();
             open.sort_unstable();
-            open.into_iter().for_each(|id| self.finish_request(id, true));
+            open.into_iter().for_each(|id| self.finish_request(id, End::Recorded));
             let call = self.heartbeat_call(process, 0, 0);
             drop(self.send(process, self.gateways_shard, call, Pending::Deregister));
             self.close_journal(process);

@@ -6,6 +6,7 @@ use std::time::Duration;
 use domain::quota::Quota;
 use state::redis::{Clock, Durability, Login, OnUnavailable, Scripts, Servers, Settings};
 
+use super::budgets;
 use super::gateway::DEADLINE;
 use super::options::Break;
 
@@ -30,7 +31,7 @@ impl Product {
             // Each key and each organization has its own.
             quota: Quota { requests: 1000, per: Duration::from_secs(3600), burst: 1000, strict: false },
             concurrent: 100,
-            plans: state::LimitPlans::NONE,
+            plans: budgets::plans(),
             deadline: Duration::from_micros(DEADLINE),
             lease: Duration::from_secs(10),
             max_loss: Duration::from_secs(10),

@@ -3,9 +3,10 @@
 use std::sync::Arc;
 
 use domain::clock::Micros;
-use state::Permit;
 use state::redis::{CachedKey, Decided, DecisionSteps, LateAnswer};
+use state::{Permit, Reservation};
 
+use super::budgets::End;
 use super::event::{Event, Pending, Process};
 use super::gateway::{DEADLINE, Gateway};
 use super::identity::Phase;
@@ -43,6 +44,11 @@ pub struct Request {
 impl Request {
     pub fn is_admitted(&self) -> bool {
         self.permit.is_some()
+    }
+
+    /// Its reservation in a budget.
+    pub fn reservation(&self) -> Option<&Reservation> {
+        self.permit.as_ref()?.reservation()
     }
 }
 
@@ -147,7 +153,7 @@ impl World {
     /// The use of an admitted request cannot be recorded.
     pub fn refuse_unrecorded(&mut self, id: u64) {
         self.counts.unrecorded += 1;
-        self.finish_request(id, false);
+        self.finish_request(id, End::Unrecorded);
     }
 
     pub fn refuse(&mut self, id: u64, why: &'static str) {
@@ -202,14 +208,16 @@ impl World {
         self.decide_offline(id);
     }
 
-    /// An exchange ends; with `recorded`, its outcome is in the journal.
-    pub fn finish_request(&mut self, id: u64, recorded: bool) {
+    /// An exchange ends.
+    pub fn finish_request(&mut self, id: u64, end: End) {
         let Some(request) = self.requests.remove(&id) else { return };
         let process = request.process;
         self.directory.subjects_of_key(request.key).for_each(|subject| self.checks.slots.end(subject, id));
-        drop(request.permit);
+        if let Some(reservation) = request.permit.and_then(Permit::into_reservation) {
+            self.settle(id, request.key, reservation, end);
+        }
         let gateway = &mut self.gateways[process.gateway];
-        if gateway.open.remove(&id) && recorded {
+        if gateway.open.remove(&id) && end == End::Recorded {
             self.record_outcome(process, id, request.recorded);
         }
         let gateway = &mut self.gateways[process.gateway];

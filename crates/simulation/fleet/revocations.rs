@@ -9,6 +9,7 @@ use redis_client::CommandError;
 use state::RevocationEntry;
 use state::redis::{ASSERTION_GATHER, ChangeSteps, ChangeWrite, CommitError, Durability, LOG_READ_INTERVAL, LogRead};
 
+use super::budgets::End;
 use super::event::{Call, Event, Pending, Process};
 use super::identity::Purpose;
 use super::trace::{Entry, NONE};
@@ -241,7 +242,7 @@ impl World {
         }
         for id in open {
             self.counts.terminated += 1;
-            self.finish_request(id, true);
+            self.finish_request(id, End::Recorded);
         }
     }
 

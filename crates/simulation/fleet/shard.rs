@@ -6,8 +6,8 @@ use super::database::{Bytes, Database, Write};
 use super::heartbeat::heartbeat;
 use super::lua::{Reply, Running, Script, Scripts};
 
-/// Server time at the beginning of a run, in microseconds since the Unix epoch.
-pub const START: u64 = 1_800_000_000_000_000;
+/// Server time at the beginning of a run, in microseconds since the Unix epoch: 15 s before a day and a month end.
+pub const START: u64 = 1_801_440_000_000_000 - 15_000_000;
 
 /// Entries of gateways up to which the script of the heartbeat runs beside its twin.
 const CHECKED_ENTRIES: usize = 50;

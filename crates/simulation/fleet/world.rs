@@ -6,6 +6,7 @@ use std::time::Instant;
 use rustc_hash::{FxHashMap, FxHashSet};
 use state::redis::{RecordNames, gateways_slot, key_fields, org_fields, orgs_slot, revocations_slot, user_fields};
 
+use super::budgets::End;
 use super::checks::{Checks, Violation};
 use super::directory::Directory;
 use super::disk::Disk;
@@ -99,7 +100,7 @@ pub struct Counts {
 
 impl World {
     pub fn new(options: Options) -> Self {
-        let directory = Directory::new(&options);
+        let (directory, counters) = Directory::new(&options);
         let mut random = Random::new(options.seed);
         let shards = (0..options.shards)
             .map(|_| {
@@ -126,7 +127,7 @@ impl World {
             revoking: Vec::new(),
             sinks: Sinks::default(),
             disks: 0,
-            checks: Checks::new(&directory),
+            checks: Checks::new(&directory, counters),
             trace: Trace::default(),
             base: Instant::now(),
             gateways_shard: directory.shard_of_slot(gateways_slot()),
@@ -205,6 +206,7 @@ impl World {
         }
         if !self.checks.is_broken() {
             self.check_audit_at_end();
+            self.check_budgets_at_end();
         }
     }
 
@@ -213,7 +215,7 @@ impl World {
             Event::NextRequest => self.next_request(),
             Event::Deadline(request) => self.reach_deadline(request),
             Event::Releases(request, until) => self.await_releases(request, until),
-            Event::Finish(request) => self.finish_request(request, true),
+            Event::Finish(request) => self.finish_request(request, End::Recorded),
             Event::Arrive(command) => self.arrive(command),
             Event::Answer(command) => self.answer(command),
             Event::Late(command) => self.note_late(command),
@@ -259,6 +261,7 @@ impl World {
         let key = self.requests[&id].key;
         self.directory.subjects_of_key(key).for_each(|subject| self.checks.slots.begin(subject, id));
         self.check_revocation(process, key, begun, provisional);
+        self.check_budget(process, id);
         if provisional {
             self.check_window(process, key);
             self.check_slots_offline(process, key);

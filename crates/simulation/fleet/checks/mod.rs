@@ -3,10 +3,12 @@
 pub mod absence;
 pub mod audit;
 pub mod bucket;
+pub mod budget;
 pub mod lost;
 pub mod revocation;
 pub mod slots;
 
+use super::budgets::Counter;
 use super::directory::Directory;
 use super::trace::Offender;
 
@@ -40,6 +42,7 @@ pub struct Violation {
 /// All checks.
 pub struct Checks {
     pub bucket: bucket::BucketCheck,
+    pub budget: budget::BudgetCheck,
     pub slots: slots::SlotsCheck,
     pub revocation: revocation::RevocationCheck,
     pub audit: audit::AuditCheck,
@@ -51,9 +54,10 @@ pub struct Checks {
 }
 
 impl Checks {
-    pub fn new(directory: &Directory) -> Self {
+    pub fn new(directory: &Directory, counters: Vec<Counter>) -> Self {
         Self {
-            bucket: bucket::BucketCheck::new(directory.keys.iter().map(|key| key.cost)),
+            bucket: bucket::BucketCheck::new(directory.keys.iter().map(|key| key.cost.tokens())),
+            budget: budget::BudgetCheck::new(counters),
             slots: slots::SlotsCheck::new(directory),
             revocation: revocation::RevocationCheck::default(),
             audit: audit::AuditCheck::default(),
@@ -72,6 +76,8 @@ impl Checks {
         vec![
             ("bucket", "burst + rate * T, and uses lost, not reported or not repaid", &self.bucket.window),
             ("bucket", "of a gateway without Redis: its part of the inflow", &self.bucket.share),
+            ("budget", "the units, what responses exceeded, what a failover lost", &self.budget.spent),
+            ("budget", "`used` in the end: too high by what deaths and lost answers left", &self.budget.kept),
             ("slots", "the limit, and slots that the primary cannot know", &self.slots.of_orgs.online),
             ("slots", "without a primary: the limit, one, and later acquisitions", &self.slots.of_orgs.outage),
             ("key slots", "of a key: the limit, and slots that the primary cannot know", &self.slots.of_keys.online),

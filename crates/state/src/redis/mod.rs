@@ -97,7 +97,7 @@ pub(crate) use decide::RedisReservation;
 pub use decide::{
     CachedKey, CachedUsage, CallArguments, CallOutcome, CallResult, DecideError, DecideInput, Decided, DeciderShared,
     DecisionSteps, Evaluation, LateAnswer, Next, Step, UnreportedUses, after_status_call, complete, decode_read,
-    encode_read, took_token,
+    encode_read, give_back, took_token,
 };
 pub(crate) use directory::Spendings;
 pub use directory::{ChangeSteps, ChangeWrite, CommitError, key_fields, org_fields, user_fields};

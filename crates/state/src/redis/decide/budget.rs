@@ -84,6 +84,12 @@ impl BudgetCounter {
         Some(*self.state()).filter(Untold::is_pending)
     }
 
+    /// Start of the period, units that came back into it, and units by which responses exceeded their reservations, of
+    /// which Redis has confirmed neither.
+    pub(super) fn unconfirmed(&self) -> Option<(Micros, u64, u64)> {
+        self.untold().map(|untold| (untold.start, untold.returned - untold.told.0, untold.exceeded - untold.told.1))
+    }
+
     /// Units that came back to the subject by this gateway, under the present name.
     pub(super) fn returned(&self, start: Micros) -> BudgetTotal {
         BudgetTotal { subject: self.subject, start, units: self.state().returned }

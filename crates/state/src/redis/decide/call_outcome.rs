@@ -9,6 +9,7 @@ use super::budget::BudgetCall;
 use super::decide_codec::{DecideError, DecideReply, Decided, Evaluation};
 use super::key_cache::CachedKey;
 use super::pending_reports::PendingReports;
+use super::reservation::RedisReservation;
 use super::shared::DeciderShared;
 use super::usage::UnreportedUses;
 use crate::redis::slots::{Permits, SlotLease};
@@ -74,6 +75,15 @@ impl DecideInput {
 /// Returns whether a call took a token. A fenced call did as well: only its slot was forgotten.
 pub fn took_token(result: &CallResult) -> bool {
     matches!(result, Ok(CallOutcome::Admitted(..)) | Err(DecideError::Fenced))
+}
+
+/// Gives back what a call has reserved of a budget whose caller has gone: its request was not forwarded.
+pub fn give_back(shared: &DeciderShared, key: &Arc<CachedKey>, units: u32, result: CallResult) {
+    if let Ok(CallOutcome::Admitted(decided, _)) = result
+        && let Some(status) = decided.budget
+    {
+        RedisReservation::new(key, &shared.unreported_keys).settle(status.start, units.into(), 0);
+    }
 }
 
 /// Applies the reply to the lease and the usage. `now` is steady.

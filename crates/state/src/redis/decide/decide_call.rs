@@ -9,11 +9,10 @@ use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
 use super::call_arguments::CallArguments;
-use super::call_outcome::{CallOutcome, CallResult, DecideInput, complete, took_token};
+use super::call_outcome::{CallOutcome, CallResult, DecideInput, complete, give_back, took_token};
 use super::decide_codec::Evaluation;
 use super::key_cache::CachedKey;
 use super::late_answer::LateAnswer;
-use super::reservation::RedisReservation;
 use super::shared::DeciderShared;
 use domain::clock::{self, Micros};
 use redis_client::{CommandError, RedisClient, SentCommand};
@@ -142,15 +141,6 @@ impl Drop for DecideCall<'_> {
                 shared.record_unreported(&key, cost.tokens());
             }
         });
-    }
-}
-
-/// Gives back what a call has reserved of a budget whose caller has gone: its request was not forwarded.
-fn give_back(shared: &DeciderShared, key: &Arc<CachedKey>, units: u32, result: CallResult) {
-    if let Ok(CallOutcome::Admitted(decided, _)) = result
-        && let Some(status) = decided.budget
-    {
-        RedisReservation::new(key, &shared.unreported_keys).settle(status.start, units.into(), 0);
     }
 }
 

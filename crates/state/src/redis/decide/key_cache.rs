@@ -201,6 +201,11 @@ impl CachedKey {
         now.since(self.quota_since)
     }
 
+    /// Units of its budget that are to be told: start of the period, those that came back, those beyond reservations.
+    pub fn untold_units(&self) -> Option<(Micros, u64, u64)> {
+        self.budget.as_deref()?.counter.unconfirmed()
+    }
+
     /// The id of the key; `None` for a session quota key.
     pub fn key_id(&self) -> Option<KeyId> {
         self.principal.key_id

@@ -37,7 +37,7 @@ mod verdict;
 mod local_refusal;
 
 pub use call_arguments::CallArguments;
-pub use call_outcome::{CallOutcome, CallResult, DecideInput, complete, took_token};
+pub use call_outcome::{CallOutcome, CallResult, DecideInput, complete, give_back, took_token};
 pub use decide_codec::{DecideError, Decided, Evaluation, decode_read, encode_read};
 pub(super) use decider::Decider;
 pub use key_cache::CachedKey;
