@@ -1,5 +1,7 @@
 //! Budgets: what a key, a user or an organization may spend in a period, exactly, in every decision.
 
+use std::sync::Barrier;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use domain::budget::{Budget, BudgetSubject, Cost, OwnBudget, Period, Spender};
@@ -8,18 +10,20 @@ use domain::key::policy::Field;
 use domain::plan_name::PlanName;
 use domain::quota::Quota;
 use domain::refusal::Refusal;
-use futures_util::{StreamExt as _, stream};
 use state::spending::SpendingChange;
 use state::{Change, DecideRequest, Decision, Defaults, KeyPatch, LimitPlan, LimitPlans, OrgPatch, State, UserPatch};
 
 use super::fixture::{Fixture, HeldKey, admitted, fixture_with_key, refused};
+use super::runtime::block_on;
 use super::{CONCURRENT, QUOTA};
 use crate::support::decide::decide_request;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
+/// Rounds of requests at once.
+const ROUNDS: usize = 1000;
 
 /// A plan of this budget, with a bucket that never runs out.
-fn defaults(units: u64, of: Spender) -> Defaults {
+pub(super) fn defaults(units: u64, of: Spender) -> Defaults {
     let quota = Quota { requests: 1_000_000, per: Duration::from_secs(1), burst: 1_000_000, strict: false };
     let budget = Some(Budget { units, per: Period::Day, of });
     let plan = LimitPlan { quota, concurrent: None, budget };
@@ -29,7 +33,7 @@ fn defaults(units: u64, of: Spender) -> Defaults {
 }
 
 /// An organization with a key, whose plan has a budget; and the start of a day in which nothing was spent.
-async fn sold(state: &State, units: u64, of: Spender) -> (Fixture, HeldKey, Micros) {
+pub(super) async fn sold(state: &State, units: u64, of: Spender) -> (Fixture, HeldKey, Micros) {
     state.set_defaults(defaults(units, of));
     let (fixture, key) = fixture_with_key(state).await;
     let patch = OrgPatch { plan: Field::Set("sold".parse().unwrap()), ..OrgPatch::default() };
@@ -42,7 +46,7 @@ async fn pay(state: &State, key: &HeldKey, cost: u32, now: Micros) -> Decision {
 }
 
 /// Units that are spent, by the status.
-async fn used(state: &State, key: &HeldKey, now: Micros) -> u64 {
+pub(super) async fn used(state: &State, key: &HeldKey, now: Micros) -> u64 {
     state.rate_limit_status(key.id, now).await.unwrap().unwrap().budget.unwrap().used
 }
 
@@ -106,15 +110,30 @@ pub(super) async fn refusal_for_tokens_or_slots_spends_nothing(state: &State) {
 }
 
 pub(super) async fn five_at_once_with_room_for_three_are_three(state: &State) {
-    for _ in 0..20 {
-        let (fixture, key, day) = sold(state, 30, Spender::Org).await;
-        let patch = OrgPatch { concurrent: Field::Set(100), ..OrgPatch::default() };
-        state.change(Change::UpdateOrg { org: fixture.org, patch }).await.unwrap();
-        let decisions = (0..5).map(|_| pay(state, &key, 9, day));
-        let decisions: Vec<Decision> = stream::iter(decisions).buffer_unordered(5).collect().await;
-        let admitted = decisions.iter().filter(|decision| matches!(decision, Decision::Admitted(_))).count();
-        assert_eq!((admitted, used(state, &key, day).await), (3, 27));
-    }
+    five_at_once(&[state]).await;
+}
+
+/// Five threads, at these gateways by turns, each send a request at once, with room for three: in so many days.
+pub(super) async fn five_at_once(gateways: &[&State]) {
+    let (fixture, key, day) = sold(gateways[0], 30, Spender::Org).await;
+    gateways.iter().for_each(|gateway| gateway.set_defaults(defaults(30, Spender::Org)));
+    gateways[0].change(Change::limit_org(fixture.org, Some(100))).await.unwrap();
+    let (admitted, together) = ([const { AtomicU32::new(0) }; ROUNDS], Barrier::new(5));
+    let at = |round: usize| day.after(DAY * u32::try_from(round).unwrap());
+    std::thread::scope(|scope| {
+        for gateway in gateways.iter().cycle().take(5) {
+            scope.spawn(|| {
+                for (round, admitted) in admitted.iter().enumerate() {
+                    together.wait();
+                    let decision = block_on(pay(gateway, &key, 9, at(round)));
+                    let is_admitted = matches!(decision, Decision::Admitted(_));
+                    admitted.fetch_add(is_admitted.into(), Ordering::Relaxed);
+                }
+            });
+        }
+    });
+    assert_eq!(admitted.map(AtomicU32::into_inner), [3; ROUNDS]);
+    assert_eq!(used(gateways[0], &key, at(ROUNDS - 1)).await, 27);
 }
 
 pub(super) async fn what_a_request_did_not_cost_comes_back_into_its_period(state: &State) {

@@ -36,6 +36,7 @@ mod cases_federation;
 mod cases_standing;
 
 // Equality of the variants.
+mod budget_histories;
 mod same_trace;
 mod same_arithmetic;
 

@@ -66,8 +66,12 @@ pub(super) fn enter_with_server() -> (EnterGuard<'static>, Redis) {
 /// A state on a server of its own.
 pub(crate) fn on_a_server() -> (State, Redis) {
     let server = Redis::start();
-    let state = block_on(RedisState::open(settings(Servers::Single(at(&server))))).unwrap();
-    (State::Redis(state), server)
+    (gateway_on(&server), server)
+}
+
+/// The state of a gateway on a server.
+pub(super) fn gateway_on(server: &Redis) -> State {
+    State::Redis(block_on(RedisState::open(settings(Servers::Single(at(server))))).unwrap())
 }
 
 /// A state on a Cluster of three primaries. Cases that run at the same time share it: one takes seconds to start.
