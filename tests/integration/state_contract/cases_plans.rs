@@ -3,6 +3,7 @@
 
 use std::time::Duration;
 
+use domain::budget::{Budget, Period, Spender};
 use domain::clock;
 use domain::key::policy::{Field, PolicyPatch};
 use domain::plan_name::PlanName;
@@ -10,10 +11,9 @@ use domain::quota::Quota;
 use domain::refusal::Refusal;
 use futures_util::{StreamExt as _, stream};
 use state::embedded::Settings;
-use state::redis::Servers;
 use state::{
-    Change, Decision, Defaults, Embedded, Key, KeyPatch, LimitPlan, LimitPlans, Org, OrgPatch, PolicyScope, Redis,
-    State, User, UserPatch,
+    Change, Decision, Defaults, Embedded, Key, KeyPatch, LimitPlan, LimitPlans, Org, OrgPatch, PolicyScope, State,
+    User, UserPatch,
 };
 
 use super::fixture::{
@@ -212,31 +212,40 @@ pub(super) async fn larger_plan_bounds_while_it_changes(state: &State) {
     }
 }
 
-/// Has a reload change the plan of so many keys: each has the new limits with its first request, and none gets more
-/// than the larger plan gives.
-pub(super) async fn reload_reaches_each_key_with_its_next_request(state: &State, keys: usize) {
-    let fixture = new_fixture(state).await;
-    state.set_defaults(defaults(&[("pro", 20, None)], None));
-    give_org(state, &fixture, Some("pro")).await;
-    let create = stream::iter(0..keys).map(|_| fixture.key(state)).buffer_unordered(AT_A_TIME);
+/// Has a reload on all gateways change the plan of so many keys: each has the new limits and the new budget with its
+/// first request, and none gets more than the larger plan gives.
+async fn reload_reaches_each_key_with_its_next_request(gateways: &[&State], keys: usize) {
+    let fixture = new_fixture(gateways[0]).await;
+    let budget = |burst| Budget { units: u64::from(burst) * 1_000_000, per: Period::Month, of: Spender::Org };
+    let reload = |burst: u32| {
+        let plan = LimitPlan { quota: slow(burst), concurrent: None, budget: Some(budget(burst)) };
+        let plans = LimitPlans::new([(name("pro"), plan)].into_iter().collect(), None);
+        let defaults = Defaults { plans, ..Defaults::new(QUOTA, CONCURRENT) };
+        gateways.iter().for_each(|gateway| gateway.set_defaults(defaults.clone()));
+    };
+    reload(20);
+    give_org(gateways[0], &fixture, Some("pro")).await;
+    let create = stream::iter(0..keys).map(|_| fixture.key(gateways[0])).buffer_unordered(AT_A_TIME);
     let all: Vec<HeldKey> = create.collect().await;
     let decide = async |burst: u32, remaining: u32| {
-        let each = stream::iter(&all).map(|key| admit(state, key, clock::now())).buffer_unordered(2);
+        let each = stream::iter(&all).zip(stream::iter(gateways.iter().cycle()));
+        let each = each.map(|(key, gateway)| admit(gateway, key, clock::now())).buffer_unordered(2);
         each.for_each(async |admitted| {
             let status = admitted.rate_limit;
             assert_eq!((status.quota, status.remaining), (slow(burst), remaining));
+            assert_eq!(status.budget.unwrap().units, budget(burst).units);
         })
         .await;
     };
     decide(20, 19).await;
-    state.set_defaults(defaults(&[("pro", 7, None)], None));
+    reload(7);
     decide(7, 6).await;
-    state.set_defaults(defaults(&[("pro", 30, None)], None));
+    reload(30);
     decide(30, 5).await;
 }
 
 pub(super) async fn reload_changes_all_keys_of_a_plan_at_once(state: &State) {
-    reload_reaches_each_key_with_its_next_request(state, 100).await;
+    reload_reaches_each_key_with_its_next_request(&[state], 100).await;
 }
 
 #[test]
@@ -277,9 +286,10 @@ fn plans_of_a_state_file_are_read_at_the_next_start() {
 fn reload_changes_ten_thousand_keys() {
     let _entered = super::runtime::enter();
     let (state, _kept) = super::embedded::opened();
-    super::runtime::block_on(reload_reaches_each_key_with_its_next_request(&state, 10_000));
-    let (state, _kept) = super::redis::on_a_server();
-    super::runtime::block_on(reload_reaches_each_key_with_its_next_request(&state, 10_000));
+    super::runtime::block_on(reload_reaches_each_key_with_its_next_request(&[&state], 10_000));
+    let (first, server) = super::redis::on_a_server();
+    let second = super::redis::gateway_on(&server);
+    super::runtime::block_on(reload_reaches_each_key_with_its_next_request(&[&first, &second], 10_000));
 }
 
 /// Two gateways get a new file one after the other, again and again, while both decide about the same keys.
@@ -288,8 +298,7 @@ fn gateways_with_different_files_admit_no_more_than_the_larger_plan() {
     let _entered = super::runtime::enter();
     let (first, server) = super::redis::on_a_server();
     super::runtime::block_on(async {
-        let settings = super::redis::settings(Servers::Single(super::redis::at(&server)));
-        let gateways = [first, State::Redis(Redis::open(settings).await.unwrap())];
+        let gateways = [first, super::redis::gateway_on(&server)];
         let [small, large] = [5, 20].map(|burst| defaults(&[("pro", burst, None)], None));
         gateways.iter().for_each(|gateway| gateway.set_defaults(large.clone()));
         let fixture = new_fixture(&gateways[0]).await;
