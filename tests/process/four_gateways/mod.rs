@@ -3,6 +3,7 @@
 use crate::support::redis::Redis;
 use crate::support::{Client, Running, Setup, Upstream};
 
+mod budget;
 mod hammer;
 mod lost_state;
 pub mod in_flight;
