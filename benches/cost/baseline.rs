@@ -29,9 +29,12 @@ const MOST_CALLS_BY_TIME: f64 = 0.3;
 /// Fall below the baseline after which it should be counted anew, so that what was won is not lost unnoticed.
 const NOTABLE_FALL: f64 = 0.97;
 
+/// The one of [`PATHS`] whose requests spend a budget.
+const WITH_BUDGET: &str = "request with a quota";
 /// The ways to the gateway whose cost is counted, each with one connection at a time.
-const PATHS: [(&str, Frontend, Shape); 7] = [
+const PATHS: [(&str, Frontend, Shape); 8] = [
     ("request", Frontend::Plain, Shape::Small),
+    (WITH_BUDGET, Frontend::Plain, Shape::Small),
     ("request, keys in turn", Frontend::Plain, Shape::KeysInTurn),
     ("request, new connection", Frontend::Plain, Shape::NewConnections),
     ("request over TLS", Frontend::Tls, Shape::Small),
@@ -81,7 +84,7 @@ pub(crate) fn check(write: bool) -> bool {
 
 fn count_all(job: &Job) -> Baseline {
     let paths = PATHS.iter().map(|(name, frontend, shape)| {
-        let [instructions, system_calls] = lowest([0.0; 2], || count(job, *frontend, *shape));
+        let [instructions, system_calls] = lowest([0.0; 2], || count(job, name, *frontend, *shape));
         (name.to_string(), Counts { instructions: instructions.round(), system_calls: hundredths(system_calls) })
     });
     Baseline {
@@ -107,8 +110,8 @@ fn lowest<const N: usize>(bounds: [f64; N], mut count: impl FnMut() -> [f64; N])
 }
 
 /// Instructions and system calls of a request.
-fn count(job: &Job, frontend: Frontend, shape: Shape) -> [f64; 2] {
-    let setup = Setup { frontend, shape, ..Setup::default() };
+fn count(job: &Job, path: &str, frontend: Frontend, shape: Shape) -> [f64; 2] {
+    let setup = Setup { frontend, shape, has_budget: path == WITH_BUDGET, ..Setup::default() };
     let proxy = Proxy::start(Peer::Keygate, job, &setup);
     let calls = strace::count_with(&proxy, job, &setup, 1, REQUESTS).total();
     drop(proxy);
@@ -130,7 +133,7 @@ fn compare(baseline: &Baseline, job: &Job) -> bool {
         let Counts { instructions, system_calls } =
             *baseline.paths.get(name).unwrap_or_else(|| panic!("{name} has no baseline: make cost-baseline"));
         let bounds = [instructions * MOST_RISE, most_calls(system_calls)];
-        let counted = lowest(bounds, || count(job, frontend, shape));
+        let counted = lowest(bounds, || count(job, name, frontend, shape));
         holds &= print_row(&format!("{name}: instructions"), instructions, counted[0].round(), bounds[0]);
         holds &= print_row(&format!("{name}: system calls"), system_calls, hundredths(counted[1]), bounds[1]);
     }

@@ -13,6 +13,7 @@
 //! - `--tls`, `--http2`: the same over TLS 1.3, or over HTTP/2 with eight requests in flight on each connection;
 //! - `--decisions`, `--checks`: the cost of a decision for another proxy, asked by `forward_auth`, or by gRPC (`Check`
 //!   of Envoy's `ext_authz`);
+//! - `--quota`: counts requests that spend a budget, of keygate only;
 //! - `--large`: counts requests with bodies of 1 MiB both ways;
 //! - `--keys`: counts requests of one connection with 1,000 keys in turn;
 //! - `--connections`: counts connections with one request each, with `--tls` a full handshake among it;
@@ -129,9 +130,11 @@ fn main() {
         () if has("--keys") => Shape::KeysInTurn,
         () => Shape::Small,
     };
-    let setup = Setup { redis: redis.as_ref().map(Redis::port), frontend, shape, ..Setup::default() };
-    let is_usual = redis.is_none() && frontend == Frontend::Plain && shape == Shape::Small;
+    let has_budget = has("--quota");
+    let setup = Setup { redis: redis.as_ref().map(Redis::port), frontend, shape, has_budget, ..Setup::default() };
+    let is_usual = redis.is_none() && frontend == Frontend::Plain && shape == Shape::Small && !has_budget;
     let peers = match frontend {
+        _ if has_budget => &[Peer::Keygate][..],
         Frontend::Plain if redis.is_none() => &PEERS[..],
         Frontend::Plain => &PEERS_ON_REDIS,
         Frontend::Tls | Frontend::Http2 => &PEERS_OF_FRONTENDS,

@@ -72,13 +72,20 @@ fn keygate(
     let Setup { workers, segment, .. } = setup;
     // As many an hour as the peers would be exact no longer.
     let (limit, per) = if setup.limit == NO_LIMIT { (1_000_000, "1s") } else { (setup.limit, "1h") };
+    let quota = format!("requests: {limit}, per: {per}, burst: {limit}");
+    let (plans, limits) = if setup.has_budget {
+        let budget = "quota: { units: 1000000000000, per: month, of: org }";
+        (format!("plans: {{ sold: {{ {quota}, {budget} }} }}\n"), "plan: sold".to_owned())
+    } else {
+        (String::new(), format!("key: {{ {quota} }}"))
+    };
     let (admin, upstream) = (crate::ports::free_address(), job.upstream);
     let text = format!(
         "listen: [{{ address: '{address}'{listen} }}]\nworkers: {workers}\n\
          admin: {{ socket: admin.sock, address: '{admin}' }}\n\
          upstream: {{ endpoints: ['http://{upstream}'] }}\n\
          state: {{ {state} }}\n\
-         limits: {{ key: {{ requests: {limit}, per: {per}, burst: {limit} }}, org: {{ concurrent: {CONCURRENT} }} }}\n\
+         {plans}limits: {{ {limits}, org: {{ concurrent: {CONCURRENT} }} }}\n\
          http: {{ max_connections_per_address: 20000 }}\n\
          timeouts: {{ lame_duck: 0s, drain: 1s }}\n\
          audit: {{ path: audit, durability: {durability}, segment_size: {segment} }}\n\

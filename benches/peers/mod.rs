@@ -79,6 +79,8 @@ pub(crate) struct Setup<'a> {
     pub(crate) redis: Option<u16>,
     /// Requests an hour of each key.
     pub(crate) limit: u32,
+    /// The requests spend a budget of their organization; keygate only.
+    pub(crate) has_budget: bool,
     /// Size at which the gateway closes a segment of its journal.
     pub(crate) segment: &'static str,
     /// Command that runs the program, if not empty.
@@ -111,6 +113,7 @@ impl Default for Setup<'_> {
             shape: Shape::Small,
             redis: None,
             limit: NO_LIMIT,
+            has_budget: false,
             segment: "64MiB",
             wrapper: &[],
         }
