@@ -81,7 +81,7 @@ const BLOCKS: &[(&str, Check)] = &[
     ("# job.yaml", By("workflows_of_the_page_get_a_key_and_use_it")),
     // State.
     ("keygate state export --out keygate.jsonl", By("state_is_exported_imported_and_verified")),
-    ("{\"format\":\"keygate-state\",\"version\":3,\"t", By("export_has_the_lines_of_the_page")),
+    ("{\"format\":\"keygate-state\",\"version\":4,\"t", By("export_has_the_lines_of_the_page")),
     ("organizations:", By("file_of_organizations_is_applied_with_the_plan_of_the_page")),
     ("keygate apply --file acme.yaml --dry-run", By("file_of_organizations_is_applied_with_the_plan_of_the_page")),
     ("+ organization acme", By("file_of_organizations_is_applied_with_the_plan_of_the_page")),

@@ -166,7 +166,7 @@ pub struct PeriodSpan {
     pub end: Micros,
 }
 
-/// The subject of a budget: the one whose counter it is.
+/// The subject of a budget: the one whose counter it is. In JSON it is its text.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum BudgetSubject {
     /// A key.
@@ -313,18 +313,25 @@ impl FromStr for BudgetTotal {
     }
 }
 
-impl Serialize for BudgetTotal {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.collect_str(self)
-    }
+/// Serializes types as their texts.
+macro_rules! as_text {
+    ($($type:ident),*) => {$(
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                let text: std::borrow::Cow<'de, str> = Deserialize::deserialize(deserializer)?;
+                text.parse().map_err(serde::de::Error::custom)
+            }
+        }
+    )*};
 }
 
-impl<'de> Deserialize<'de> for BudgetTotal {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let text: std::borrow::Cow<'de, str> = Deserialize::deserialize(deserializer)?;
-        text.parse().map_err(serde::de::Error::custom)
-    }
-}
+as_text!(BudgetSubject, BudgetTotal);
 
 #[cfg(test)]
 mod tests {

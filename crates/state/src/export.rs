@@ -1,10 +1,29 @@
 //! Records of an export.
 
+use serde::{Deserialize, Serialize};
+
 use super::bucket::Bucket;
 use super::{ActorName, Key, KeyActors, KeyEvent, User};
-use domain::clock::Micros;
+use domain::budget::BudgetSubject;
+use domain::clock::{self, Micros};
+use domain::identity::OrgId;
 use domain::key::KeyDigest;
 use domain::quota::Quota;
+
+/// Spending of the subject of a budget, in the last period in which it spent anything.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct SpentExport {
+    /// The subject.
+    pub subject: BudgetSubject,
+    /// Its organization.
+    pub org: OrgId,
+    /// Start of the period, or of the stretch of it that a correction began.
+    #[serde(with = "clock::rfc3339")]
+    pub start: Micros,
+    /// Units that are spent or reserved. At most [`domain::budget::MAX_UNITS`].
+    pub units: u64,
+}
 
 /// A user, and the bucket of the keys that the user creates.
 #[derive(Clone, Debug)]

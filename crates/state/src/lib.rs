@@ -67,7 +67,7 @@ pub use decision::{Admitted, Decision, Permit};
 pub use embedded::Embedded;
 pub use error::{ChangeError, LOOK_TAKEN, StorageError, Unavailable};
 pub use etag::{ETag, InvalidETag};
-pub use export::{CreationBucket, KeyExport, UserExport};
+pub use export::{CreationBucket, KeyExport, SpentExport, UserExport};
 pub use exporter::{Exporter, StateRecord};
 pub use federation::{ClaimPattern, FederationExchange, FederationRule, InvalidFederationRule, RuleChange};
 pub use idempotency::{IdempotencyPlace, IdempotencyRecord, IdempotentRequest};

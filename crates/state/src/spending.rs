@@ -113,6 +113,15 @@ impl Spending {
         is_later.then_some(Self { start, reserved, ..Self::default() })
     }
 
+    /// The spending after an import of a counter: the one that began later, and of the same start the one that says
+    /// more. None when it stays as it is.
+    pub fn imported(self, start: Micros, units: u64) -> Option<Self> {
+        if start == self.start {
+            return (units > self.used()).then(|| Self { reserved: units.saturating_add(self.returned), ..self });
+        }
+        (start > self.start).then(|| Self { start, reserved: units, ..Self::default() })
+    }
+
     /// The later of two records of the same subject.
     #[must_use]
     pub fn merge(self, other: Self) -> Self {

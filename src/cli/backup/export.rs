@@ -85,7 +85,7 @@ fn show(path: &Path, summary: &Summary, json: bool) -> io::Result<()> {
     if json {
         return output::json(&json!({
             "file": path, "orgs": counts.orgs, "users": counts.users, "keys": counts.keys, "digests": counts.digests,
-            "rules": counts.rules, "tokens": counts.tokens, "sha256": sha256,
+            "rules": counts.rules, "tokens": counts.tokens, "spent": counts.spent, "sha256": sha256,
         }));
     }
     let [orgs, users, keys, digests, rules, tokens] = [

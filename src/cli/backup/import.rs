@@ -126,8 +126,8 @@ fn show(imported: &Imported, json: bool) -> io::Result<()> {
     if imported.more > 0 {
         output::line(format_args!("and {} more of these", imported.more))?;
     }
-    let LeftOut { users, keys, rules, tokens } = report.left_out;
-    let left_out = [(users, "user"), (keys, "key"), (rules, "rule"), (tokens, "token")];
+    let LeftOut { users, keys, rules, tokens, spent } = report.left_out;
+    let left_out = [(users, "user"), (keys, "key"), (rules, "rule"), (tokens, "token"), (spent, "budget counter")];
     let left_out: Vec<String> = left_out
         .iter()
         .filter(|(count, _)| *count > 0)
@@ -149,6 +149,7 @@ fn show_counts(report: &Report) -> io::Result<()> {
         row("digests", report.digests),
         row("rules", report.rules),
         row("tokens", report.tokens),
+        row("budget counters", report.spent),
     ];
     output::table(&["", "IMPORTED", "ALREADY THERE"], &rows, "")
 }

@@ -128,7 +128,7 @@ fn holds(state: &Records, subject: &Subject) -> bool {
         Some(StateRecord::Org(org)) => org.suspended,
         Some(StateRecord::Token(token)) => token.revoked.is_some(),
         Some(StateRecord::Rule(_)) => false,
-        Some(StateRecord::Digests(..)) => unreachable!("digests are read into their key"),
+        Some(StateRecord::Digests(..) | StateRecord::Spent(_)) => unreachable!("no subject of a withdrawal"),
     }
 }
 

@@ -47,7 +47,7 @@ fn show(comparison: &Comparison) -> io::Result<()> {
     let Comparison { same, used_since, only_in_second, differences } = comparison;
     output::line(format_args!("the same: {}", Counted(*same, "record")))?;
     if *used_since > 0 {
-        output::line(format_args!("the same, and used since: {}", Counted(*used_since, "key")))?;
+        output::line(format_args!("the same, and used since: {}", Counted(*used_since, "record")))?;
     }
     if *only_in_second > 0 {
         output::line(format_args!("not in the first export: {}", Counted(*only_in_second, "record")))?;

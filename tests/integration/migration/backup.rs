@@ -7,10 +7,12 @@ use domain::quota::Quota;
 use state::migration::file::{Reader, Writer, verify};
 use state::migration::{Report, import};
 use state::redis::{Clock, Settings};
-use state::{Bounds, Embedded, Exporter, KeyActors, Redis as RedisState, State, StateRecord, embedded};
+use state::{
+    Bounds, Change, Embedded, Exporter, KeyActors, OrgPatch, Redis as RedisState, State, StateRecord, embedded,
+};
 
 use super::installation::{Installation, On, runtime};
-use super::records::RecordMaker;
+use super::records::{RecordMaker, monthly};
 use crate::support::decide::rotation;
 use crate::support::redis::{Cluster, Redis, Sentinels};
 
@@ -98,9 +100,9 @@ pub(super) async fn assert_round_trip(file: &[u8], state: &State) {
     assert!(report.is_complete(), "{report:?}");
     assert_same_file(file, &export(state).await);
     let again = import_file(file, state).await;
-    let counts = [again.orgs, again.users, again.keys, again.digests, again.rules, again.tokens];
+    let counts = [again.orgs, again.users, again.keys, again.digests, again.rules, again.tokens, again.spent];
     let copied = counts.map(|count| count.copied);
-    assert_eq!((copied, again.withdrawn, again.is_complete()), ([0; 6], 0, true), "{again:?}");
+    assert_eq!((copied, again.withdrawn, again.is_complete()), ([0; 7], 0, true), "{again:?}");
     assert_same_file(file, &export(state).await);
 }
 
@@ -112,6 +114,9 @@ async fn populated(state: &State) -> Vec<u8> {
     let org = maker.org("people").await;
     let person = maker.user(&org, "person@example.com").await;
     maker.keys_by(&org, person, 3).await;
+    let patch = OrgPatch { budget: monthly(1000), ..OrgPatch::default() };
+    maker.change(Change::UpdateOrg { org: org.id, patch }).await;
+    maker.take(maker.digests.last().unwrap(), 3).await;
     maker.programs(&org, person).await;
     export(state).await
 }
@@ -123,7 +128,7 @@ fn export_is_identical_after_a_round_trip_over_every_pair_of_states() {
     runtime().block_on(async {
         let source = directories[0].open();
         let file = populated(&source).await;
-        assert!(verify(&*file).is_ok());
+        assert_eq!(verify(&*file).unwrap().1.counts.spent, 5);
         for by in
             ["created_by\":\"unix:ada", "created_by\":\"usr_", "rotated_by\":\"unix:bob", "revoked_by\":\"unix:root"]
         {
@@ -190,7 +195,7 @@ fn file_of_the_version_before_is_imported_without_actors() {
         let file = export(&source).await;
         let (mut reader, _) = Reader::begin(&*file).unwrap();
         let (mut writer, header) = Writer::begin(clock::now(), "test");
-        let mut old = String::from_utf8(header).unwrap().replace("\"version\":3", "\"version\":1").into_bytes();
+        let mut old = String::from_utf8(header).unwrap().replace("\"version\":4", "\"version\":1").into_bytes();
         while let Some(mut record) = reader.next_record().unwrap() {
             if let StateRecord::Key(key) = &mut record {
                 key.actors = KeyActors::default();

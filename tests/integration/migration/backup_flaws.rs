@@ -3,13 +3,13 @@
 use domain::clock;
 use domain::key::KeyDigest;
 use serde_json::{Value, json};
-use state::StateRecord;
 use state::migration::file::{FileError, Flaw, parse_record, verify};
 use state::migration::{Mismatch, Records, compare};
+use state::{Change, OrgPatch, StateRecord};
 
 use super::backup::{Directory, content, export, import_file};
 use super::installation::runtime;
-use super::records::RecordMaker;
+use super::records::{RecordMaker, monthly};
 use crate::support::Random;
 
 /// The errors of a file.
@@ -72,11 +72,11 @@ fn flawed_files_are_refused_with_their_lines() {
     let one = flaws(&edited(&|lines| lines[7] = "{}".into()));
     assert!(one.len() == 1 && one[0].starts_with("line 8: "), "{one:?}");
     // Other formats and versions.
-    let newer = flaws(&edited(&|lines| lines[0] = lines[0].replace("\"version\":3", "\"version\":4,\"more\":true")));
+    let newer = flaws(&edited(&|lines| lines[0] = lines[0].replace("\"version\":4", "\"version\":5,\"more\":true")));
     assert!(
-        newer[0].starts_with("line 1: the format has version 4, and this keygate reads versions 1 to 3; import it")
+        newer[0].starts_with("line 1: the format has version 5, and this keygate reads versions 1 to 4; import it")
     );
-    let unknown = verify(&*edited(&|lines| lines[0] = lines[0].replace("\"version\":3", "\"version\":0"))).unwrap_err();
+    let unknown = verify(&*edited(&|lines| lines[0] = lines[0].replace("\"version\":4", "\"version\":0"))).unwrap_err();
     assert!(matches!(unknown[0].flaw, Flaw::Version(0)), "{unknown:?}");
     let other = edited(&|lines| lines[0] = lines[0].replace("keygate-state", "other-state"));
     for other in [&other[..], b"", b"\n", b"{\"orgs\":[]}\n", b"SQLite format 3\0"] {
@@ -210,7 +210,7 @@ fn summed(lines: &[String]) -> Vec<u8> {
     let hash =
         KeyDigest::of(between.as_bytes()).as_bytes().iter().map(|byte| format!("{byte:02x}")).collect::<String>();
     let mut end = json!({ "orgs": count("org"), "users": count("user"), "keys": count("key"), "digests": digests });
-    for (name, kind) in [("rules", "rule"), ("tokens", "token")] {
+    for (name, kind) in [("rules", "rule"), ("tokens", "token"), ("spent", "spent")] {
         if count(kind) > 0 {
             end[name] = count(kind).into();
         }
@@ -228,7 +228,8 @@ fn digests_of(line: &str) -> usize {
     }
 }
 
-/// The lines of a state with two organizations: each with a person and a service, a rule and a key; and a token.
+/// The lines of a state with two organizations: each with a person and a service, a rule and a key, and with something
+/// spent; and a token.
 fn two_orgs() -> Vec<String> {
     let directory = Directory::new();
     let file = runtime().block_on(async {
@@ -237,7 +238,10 @@ fn two_orgs() -> Vec<String> {
         for name in ["acme", "globex"] {
             let org = maker.org(name).await;
             let person = maker.user(&org, "ada@example.com").await;
-            maker.key(&org, person, "laptop").await;
+            let (_, digest) = maker.key(&org, person, "laptop").await;
+            let patch = OrgPatch { budget: monthly(1000), ..OrgPatch::default() };
+            maker.change(Change::UpdateOrg { org: org.id, patch }).await;
+            maker.take(&digest, 2).await;
             maker.programs(&org, person).await;
         }
         export(&state).await
@@ -254,11 +258,12 @@ fn hostile_files_are_refused_with_their_lines() {
         (0..lines.len()).filter(|number| lines[*number].starts_with(&format!("{{\"{kind}\":"))).collect()
     };
     let (orgs, users, rules) = (numbers("org"), numbers("user"), numbers("rule"));
-    let (keys, tokens) = (numbers("key"), numbers("token"));
+    let (keys, tokens, spent) = (numbers("key"), numbers("token"), numbers("spent"));
     let field = |line: usize, name: &str| {
         let record: Value = serde_json::from_str(&lines[line]).unwrap();
         record.as_object().unwrap().values().next().unwrap()[name].clone()
     };
+    let subject = |kind: &str, line: usize| json!(format!("{kind}:{}", field(line, "id").as_str().unwrap()));
     // The tokens of an organization have an administrator.
     let of_admin = *tokens.iter().find(|line| !field(**line, "admin").is_null()).unwrap();
     let of_other = *users.iter().rfind(|line| field(**line, "org") != field(of_admin, "org")).unwrap();
@@ -269,6 +274,11 @@ fn hostile_files_are_refused_with_their_lines() {
     let found = flaws(&summed(&early));
     let expected = format!("line {}: its rule, key, token or service belongs to another", users[3] + 1);
     assert!(found[0].starts_with(&expected), "{found:?}");
+    // So does a person who is the subject of a budget in a line before.
+    let mut early = lines.clone();
+    early[spent[0]] = lines[spent[0]]
+        .replace(field(spent[0], "subject").as_str().unwrap(), subject("user", users[2]).as_str().unwrap());
+    assert!(flaws(&summed(&early))[0].starts_with(&format!("line {}: its ", users[2] + 1)));
     for (line, name, value, problem) in [
         (orgs[1], "id", field(orgs[0], "id"), "another record of the file has the same id"),
         (orgs[1], "tag", field(orgs[0], "tag"), "another record of the file has the same tag"),
@@ -291,6 +301,12 @@ fn hostile_files_are_refused_with_their_lines() {
         (tokens[1], "id", field(tokens[0], "id"), "another record of the file has the same id"),
         (tokens[1], "digest", field(tokens[0], "digest"), "another record of the file has the same digest"),
         (of_admin, "admin", field(of_other, "id"), "its administrator belongs to another organization"),
+        (spent[1], "subject", field(spent[0], "subject"), "another record of the file has the same subject"),
+        (spent[1], "subject", subject("key", keys[0]), "its subject belongs to another organization"),
+        (spent[0], "org", field(orgs[1], "id"), "its subject belongs to another organization"),
+        (spent[0], "start", json!("2999-01-01T00:00:00.000000Z"), "what is spent has the start of a second"),
+        (spent[0], "start", json!("2026-11-01T00:00:00.000001Z"), "what is spent has the start of a second"),
+        (spent[0], "units", json!(1_000_000_000_000_001_u64), "at most 1,000,000,000,000,000 units"),
     ] {
         let mut hostile = lines.clone();
         let mut record: Value = serde_json::from_str(&lines[line]).unwrap();
@@ -380,7 +396,7 @@ fn mutated(value: &Value, other: &Value, random: &mut Random) -> Value {
 }
 
 /// Fields of records changed at random, 2,000 times, in files whose sums are right: each file is refused, or changes
-/// nothing of a record that is there but withdrawals.
+/// nothing of a record that is there but withdrawals, and counters that began earlier.
 #[test]
 fn changed_files_with_right_sums_change_no_record_that_is_there() {
     const WITHDRAWALS: [&str; 6] =
@@ -411,7 +427,7 @@ fn changed_files_with_right_sums_change_no_record_that_is_there() {
                 continue;
             }
             let report = import_file(&file, &state).await;
-            added += [report.orgs, report.users, report.keys, report.rules, report.tokens]
+            added += [report.orgs, report.users, report.keys, report.rules, report.tokens, report.spent]
                 .map(|of| of.copied)
                 .iter()
                 .sum::<u64>();

@@ -6,11 +6,11 @@ use domain::budget::Cost;
 use domain::key::policy::KeyPolicy;
 use domain::quota::Quota;
 use proptest::prelude::*;
-use state::{Change, LastRotation, PolicyScope, State};
+use state::{Change, KeyPatch, LastRotation, OrgPatch, PolicyScope, State};
 
 use super::backup::{Directory, assert_round_trip, export, on_redis};
 use super::installation::runtime;
-use super::records::{OVERLAP, RecordMaker, full_policy, policy_change};
+use super::records::{OVERLAP, RecordMaker, full_policy, monthly, policy_change};
 use crate::support::redis::Redis;
 
 /// A step of a property test.
@@ -24,6 +24,7 @@ enum Step {
     Revoke(usize),
     Limit(usize, u32),
     Policy(usize, u8),
+    Budget(usize, u64),
     Suspend(usize),
 }
 
@@ -39,6 +40,7 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
             2 => index.clone().prop_map(Step::Revoke),
             2 => (index.clone(), 1..100_u32).prop_map(|(key, burst)| Step::Limit(key, burst)),
             3 => (index.clone(), any::<u8>()).prop_map(|(key, fields)| Step::Policy(key, fields)),
+            2 => (index.clone(), 1..60_u64).prop_map(|(of, units)| Step::Budget(of, units)),
             1 => index.prop_map(Step::Suspend),
         ],
         1..60,
@@ -110,6 +112,15 @@ async fn take_steps(state: &State, steps: &[Step]) {
                 let patch = Box::new(policy_change(&KeyPolicy::default(), some_of(full_policy(), fields)));
                 let change = Change::set_key_policy(keys[index], patch, PolicyScope::Operator);
                 drop(state.change(change).await);
+            }
+            Step::Budget(index, units) => {
+                if let Some(key) = pick(index, keys.len()) {
+                    let patch = KeyPatch { budget: monthly(units), ..KeyPatch::default() };
+                    drop(state.change(Change::UpdateKey { key: keys[key], patch }).await);
+                }
+                let Some(org) = pick(index, orgs.len()) else { continue };
+                let patch = OrgPatch { budget: monthly(units), ..OrgPatch::default() };
+                state.change(Change::UpdateOrg { org: orgs[org].id, patch }).await.unwrap();
             }
             Step::Suspend(index) => {
                 let Some(index) = pick(index, orgs.len()) else { continue };

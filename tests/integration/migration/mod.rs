@@ -14,6 +14,7 @@ use state::{Change, ChangeError, Decision, Exporter, KeyExport, Org, State, Stat
 mod backup;
 mod backup_flaws;
 mod backup_random;
+mod budgets;
 mod deaths;
 mod concurrency;
 mod policies;
@@ -92,7 +93,7 @@ fn state_on_redis_moves_to_a_file_and_decides_as_before() {
     let report = installation.move_records(On::Redis, On::Embedded);
     assert_eq!(counts(&report, "copied"), [4, 9, 29, digests.len() as u64]);
     let verified = installation.run(On::Embedded, "state verify state.jsonl");
-    assert_eq!((verified.code, verified.out.as_str()), (0, "the same: 42 records\n"), "{verified:?}");
+    assert_eq!((verified.code, verified.out.as_str()), (0, "the same: 46 records\n"), "{verified:?}");
     assert_same(&installation, &digests);
 }
 
@@ -207,7 +208,7 @@ fn second_run_changes_nothing() {
     assert_eq!(counts(&report, "already_there"), [4, 9, 29, digests.len() as u64]);
     assert_eq!(content(std::slice::from_ref(&redis)), before);
     let verified = installation.run(On::Redis, "state verify state.jsonl");
-    assert_eq!((verified.code, verified.out.as_str()), (0, "the same: 42 records\n"), "{verified:?}");
+    assert_eq!((verified.code, verified.out.as_str()), (0, "the same: 46 records\n"), "{verified:?}");
 }
 
 #[test]
@@ -295,6 +296,7 @@ fn use_with_journal(installation: &Installation, digest: &KeyDigest, times: u64)
             let Ok(Decision::Admitted(admitted)) = state.decide(ask).await else { panic!("admitted") };
             let principal = &admitted.principal;
             let opening = Use {
+                budget: admitted.permit.into_reservation().map(|reservation| reservation.total),
                 number: Some(admitted.number),
                 key_id: principal.key_id,
                 user_id: Some(principal.user_id),

@@ -100,7 +100,7 @@ fn export_of_keys_without_a_policy_differs_from_version_1_in_its_first_line_only
     on_both(async |state| {
         assert!(import_file(VERSION_1, &state).await.is_complete());
         let now = export(&state).await;
-        assert!(now.starts_with(b"{\"format\":\"keygate-state\",\"version\":3,"));
+        assert!(now.starts_with(b"{\"format\":\"keygate-state\",\"version\":4,"));
         assert_same_file(VERSION_1, &now);
         // A policy that was cleared leaves nothing behind.
         set_policy(&state, "laptop", full_policy()).await;

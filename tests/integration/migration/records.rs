@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use domain::budget::Cost;
+use domain::budget::{Cost, OwnBudget, Period};
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, PersonId, UserId, Voucher};
 use domain::key::policy::{Disabled, DisabledBy, Field, KeyPolicy, PolicyPatch};
@@ -10,8 +10,8 @@ use domain::key::{KeyDigest, KeyId, OrgTag, PlainKey};
 use domain::management_token::{ManagementToken, PlainToken, TokenScope};
 use domain::quota::Quota;
 use state::{
-    Change, DecideRequest, Decision, FederationRule, Key, LastRotation, Org, OrgPolicy, RouteAccess, RuleChange, State,
-    User, session_quota_digest,
+    Change, DecideRequest, Decision, FederationRule, Key, KeyPatch, LastRotation, Org, OrgPolicy, RouteAccess,
+    RuleChange, State, User, UserPatch, session_quota_digest,
 };
 
 /// Overlap of rotated secrets.
@@ -89,6 +89,11 @@ pub(super) fn full_policy() -> KeyPolicy {
         enabled: None,
         tags: [("team".to_owned(), "billing".to_owned()), ("env".to_owned(), String::new())].into(),
     }
+}
+
+/// A budget of so many units a month.
+pub(super) fn monthly(units: u64) -> Field<OwnBudget> {
+    Field::Set(OwnBudget { units, per: Period::Month })
 }
 
 /// The change that makes one policy of another.
@@ -209,6 +214,8 @@ impl<'a> RecordMaker<'a> {
         self.change(Change::CreateUser(service.clone())).await;
         self.change(Change::reassign_user(org.id, service.id, user)).await;
         self.key(&org, service.id, "of a service").await;
+        let patch = UserPatch { budget: monthly(1000), ..UserPatch::default() };
+        self.change(Change::UpdateUser { org: org.id, user, patch }).await;
         self.keys_of(&org, user).await;
         self.key(&org, again, "of another bob").await;
         // At the end: it bounds the keys that are created from then on.
@@ -237,6 +244,8 @@ impl<'a> RecordMaker<'a> {
         let (limited, digest) = self.key(org, user, "own quota").await;
         let quota = Quota { requests: 7, per: Duration::from_secs(86_400), burst: 9, strict: false };
         self.change(Change::limit_key(limited, Some(quota))).await;
+        let patch = KeyPatch { budget: monthly(1000), ..KeyPatch::default() };
+        self.change(Change::UpdateKey { key: limited, patch }).await;
         self.take(&digest, 5).await;
         let (mut key, digest) = new_key(org, user, "narrow");
         key.policy = full_policy().boxed();

@@ -58,17 +58,21 @@ fn access_log_has_the_members_of_the_page() {
 #[test]
 fn export_has_the_lines_of_the_page() {
     let office = Office::embedded();
-    office.key_in("acme");
+    let key = office.key_in("acme");
     let shell = Shell::of(&office.setup);
     shell.run(
-        "keygate user create --org acme --service deployer --responsible ada@example.com --permission queries:read
+        "keygate quota set --org acme --units 2000000 --per month
+        keygate user create --org acme --service deployer --responsible ada@example.com --permission queries:read
         keygate federation create github --org acme --user deployer --issuer https://ci.example.com \
             --audience https://api.example.com --claim sub=repo:acme/app:** --permission queries:read --max 15m
         keygate token create pipeline --allow keys:read",
     );
+    let gateway = office.setup.start();
+    assert_eq!(office.setup.client().get("/api/queries", &key).status, 200);
+    gateway.stop();
     let export = shell.run("keygate state export");
     let export: String = export.lines().filter(|line| line.starts_with('{')).map(|line| format!("{line}\n")).collect();
-    let page = block("{\"format\":\"keygate-state\",\"version\":3,\"t");
+    let page = block("{\"format\":\"keygate-state\",\"version\":4,\"t");
     assert!(fits(&lines(&page), &lines(&export)), "{page}\n{export}");
 }
 

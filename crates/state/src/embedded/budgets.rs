@@ -13,9 +13,10 @@ use parking_lot::{Mutex, MutexGuard};
 use rusqlite::{Connection, params};
 use rustc_hash::FxBuildHasher;
 
-use super::sql::{for_each_row, integer, micros, text};
+use super::sql::{execute, for_each_row, integer, micros, text};
 use crate::near_budgets::NearBudgets;
 use crate::spending::{Spending, SpendingChange};
+use crate::{ChangeError, SpentExport};
 use domain::budget::{Budget, BudgetStatus, BudgetSubject, BudgetTotal};
 use domain::clock::Micros;
 use domain::identity::OrgId;
@@ -71,7 +72,7 @@ impl Budgets {
         self.meters.get(&subject).map(|meter| meter.spending()).unwrap_or_default()
     }
 
-    /// Takes over what the journal says that a subject had reserved, or was given back.
+    /// Takes over what the journal says that a subject had reserved, or was given back, or what an import says.
     pub(super) fn replay(&self, subject: BudgetSubject, told: Spending) {
         let meter = self.meter(subject);
         let mut state = meter.state.lock();
@@ -195,6 +196,17 @@ pub(super) fn load(connection: &Connection, budgets: &Budgets) -> rusqlite::Resu
         meter.state.lock().spending = spending;
         Ok(())
     })
+}
+
+/// Writes the row of an import, unless one is there that began as late.
+pub(super) fn import(sql: &Connection, spent: &SpentExport) -> Result<(), ChangeError> {
+    let SpentExport { subject, start, units, .. } = *spent;
+    // The rules of `Spending::imported`.
+    let write = "INSERT INTO budgets VALUES (?1, ?2, ?3, 0, 0) ON CONFLICT DO UPDATE SET
+                 start = ?2, reserved = iif(start = ?2, returned, 0) + ?3, returned = iif(start = ?2, returned, 0),
+                 recounted = iif(start = ?2, recounted, 0)
+                 WHERE start < ?2 OR start = ?2 AND reserved - returned < ?3";
+    execute(sql, write, params![subject.to_string(), integer(start.0), integer(units)]).map(drop)
 }
 
 /// Writes the rows of these subjects, in one transaction.

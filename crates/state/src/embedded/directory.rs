@@ -19,7 +19,7 @@ use crate::import::Import;
 use crate::plan::{Planned, Rotation};
 use crate::{
     Bounds, Change, DecideRequest, Decision, Defaults, Key, KeyExport, KeyPatch, Org, OrgPatch, PolicyChange,
-    RevocationEntry,
+    RevocationEntry, SpentExport,
 };
 use crate::{RevocationLog, RuleChange, User, UserPatch, session_quota_digest};
 use domain::clock;
@@ -204,6 +204,10 @@ impl Directory {
             Import::Digest(claim) => self.add_replaced_digest(claim.digest, claim.key),
             Import::Rule { rule, .. } => self.federation.apply(RuleChange::Create(rule)),
             Import::Token { token, now } => self.management_tokens.add(*token, now),
+            Import::Spent { spent: SpentExport { subject, start, units, .. }, .. } => {
+                let imported = self.budgets.spending(subject).imported(start, units);
+                imported.into_iter().for_each(|imported| self.budgets.replay(subject, imported));
+            }
         }
     }
 

@@ -5,7 +5,7 @@ use rusqlite::{Connection, params};
 use super::directory::Directory;
 use super::key::Usage;
 use super::sql::{execute, exists};
-use super::{federation, key_actors, key_creation, key_rows, management_tokens, org_rows, user_rows};
+use super::{budgets, federation, key_actors, key_creation, key_rows, management_tokens, org_rows, user_rows};
 use crate::bucket::Bucket;
 use crate::import::Import;
 use crate::{ChangeError, FederationRule, Key, KeyExport};
@@ -39,6 +39,7 @@ fn write_whole(sql: &Connection, import: &Import) -> Result<(), ChangeError> {
         Import::Digest(claim) => add_digest(sql, claim.key, &claim.digest),
         Import::Rule { rule, .. } => create_rule(sql, rule),
         Import::Token { token, now } => management_tokens::create(sql, token, *now),
+        Import::Spent { spent, .. } => budgets::import(sql, spent),
     }
 }
 
@@ -94,8 +95,12 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
+    use crate::SpentExport;
     use crate::embedded::fixture::Fixture;
+    use crate::embedded::sql::integer;
     use crate::import::ImportError;
+    use domain::budget::BudgetSubject;
+    use domain::clock::Micros;
 
     fn imports(exports: &[KeyExport]) -> Vec<Import> {
         exports.iter().map(|export| Import::Key(Box::new(export.clone()))).collect()
@@ -142,6 +147,25 @@ mod tests {
         let blocks = "SELECT count(*) FROM usage";
         let blocks = fixture.state.writer.read(|sql| sql.query_row(blocks, [], |row| row.get::<_, i64>(0)));
         assert_eq!(blocks.await.unwrap(), 0);
+    }
+
+    #[tokio::test]
+    async fn later_spending_of_an_import_is_committed_and_in_force() {
+        let fixture = Fixture::new().await;
+        let Key { id, org, .. } = fixture.key();
+        let (tag, subject) = (id.tag(), BudgetSubject::Org(org));
+        let counters = [(2, 5, (2, 5)), (1, 9, (2, 5)), (2, 4, (2, 5)), (2, 9, (2, 9)), (3, 0, (3, 0))];
+        for (start, units, expected) in counters {
+            let spent = SpentExport { subject, org, start: Micros(start), units };
+            fixture.state.import(vec![Import::Spent { tag, spent }]).await.unwrap();
+            let row = "SELECT start, reserved FROM budgets";
+            let row = fixture.state.writer.read(|sql| {
+                sql.query_row(row, [], |row| Ok((row.get::<_, i64>("start")?, row.get::<_, i64>("reserved")?)))
+            });
+            let memory = fixture.state.spending_of(subject);
+            assert_eq!(row.await.unwrap(), expected);
+            assert_eq!((integer(memory.start.0), integer(memory.used())), expected);
+        }
     }
 
     #[tokio::test]

@@ -4,9 +4,11 @@ use futures_util::{StreamExt as _, TryStreamExt as _, stream};
 
 use super::{DigestOwner, Import, ImportError};
 use crate::redis::IdentityRecord;
-use crate::redis::directory::{DigestClaims, ManagementTokens, Orgs, UserIndex};
+use crate::redis::directory::{DigestClaims, ManagementTokens, Orgs, Spendings, UserIndex};
 use crate::redis::import::{Confirmation, Writer};
+use crate::spending::Spending;
 use crate::{Change, ChangeError, FederationRule, KeyExport, Org, State, StorageError, Unavailable, User};
+use domain::budget::BudgetSubject;
 use domain::identity::{OrgId, UserId};
 use domain::key::{KeyDigest, KeyId, OrgTag};
 use domain::management_token::ManagementToken;
@@ -116,6 +118,11 @@ impl Importer<'_> {
             state => owner(state.key_of(digest)),
             redis => DigestClaims(redis).find_owner(digest, key).await?
         )
+    }
+
+    /// Spending of a subject of the organization with a tag.
+    pub async fn spending(self, tag: OrgTag, subject: BudgetSubject) -> Result<Spending, ImportError> {
+        either!(self, state => state.spending_of(subject), redis => Spendings(redis).read(tag, subject).await?)
     }
 
     /// Writes records together, in this order; on Redis they are of one hash slot, and written all or none.

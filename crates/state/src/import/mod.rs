@@ -3,7 +3,7 @@
 //! The caller (`migration`) compares records and decides what is missing. A write names what must still be so; when
 //! another writer was faster, it fails with [`ImportError::Conflict`] and writes nothing.
 
-use super::{ChangeError, CreationBucket, FederationRule, KeyExport, Org, Unavailable, User};
+use super::{ChangeError, CreationBucket, FederationRule, KeyExport, Org, SpentExport, Unavailable, User};
 use domain::clock::Micros;
 use domain::key::{KeyDigest, KeyId, OrgTag};
 use domain::management_token::ManagementToken;
@@ -44,6 +44,13 @@ pub enum Import {
         token: Box<ManagementToken>,
         /// Time of the import.
         now: Micros,
+    },
+    /// Replaces what the subject of a budget has spent, where that began earlier. The record of the subject exists.
+    Spent {
+        /// Tag of the organization.
+        tag: OrgTag,
+        /// The spending.
+        spent: SpentExport,
     },
 }
 

@@ -1,7 +1,8 @@
 //! Comparison of two exports: every record of the first is in the second, and is the same there.
 //!
 //! - The second export is the later one, as after a move to a state from which gateways serve already: a key with more
-//!   uses there was used since, and neither its bucket nor its Last Used is compared.
+//!   uses there was used since, and neither its bucket nor its Last Used is compared. So were the subjects of budgets
+//!   that have spent otherwise there, unless what they have spent began earlier.
 //! - A management token that has expired may have left the second export, and is not compared.
 //! - Records that only the second export has are counted, and are no difference.
 
@@ -25,7 +26,7 @@ pub struct Records(BTreeMap<Record, StateRecord>);
 pub struct Comparison {
     /// Records that are the same in both.
     pub same: u64,
-    /// Keys that were used after the first export, and are the same in everything else.
+    /// Keys and budgets that were used after the first export, and are the same in everything else.
     pub used_since: u64,
     /// Records that only the second export has.
     pub only_in_second: u64,

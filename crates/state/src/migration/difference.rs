@@ -12,7 +12,7 @@ use crate::{Change, KeyEvent, KeyExport, Org, StateRecord, User, UserExport};
 use domain::clock::Micros;
 
 /// Fields that requests change.
-const USAGE: [&str; 4] = ["bucket", "creation", "last_used", "uses"];
+const USAGE: [&str; 6] = ["bucket", "creation", "last_used", "start", "units", "uses"];
 /// Fields that a withdrawal sets.
 const WITHDRAWAL: [&str; 6] = ["removed", "revoked", "revoked_by", "suspended", "suspended_by_operator", "withdrawn"];
 /// Fields by which a record with the same id is another one. Nothing is withdrawn from it.
@@ -103,6 +103,10 @@ pub(super) fn compare_records(first: &StateRecord, second: &StateRecord, now: Mi
         (StateRecord::User(first), StateRecord::User(second)) if is_fuller(first, second) => {
             fields.push("creation".to_owned());
         }
+        (StateRecord::Spent(first), StateRecord::Spent(second)) if second.start < first.start => {
+            fields.push("start".to_owned());
+        }
+        (StateRecord::Spent(first), StateRecord::Spent(second)) if first != second => sameness = Sameness::UsedSince,
         (StateRecord::Key(first), StateRecord::Key(second)) => {
             let known: HashSet<_> = second.digests().collect();
             if first.digests().any(|digest| !known.contains(digest)) {

@@ -49,9 +49,9 @@ pub async fn import(records: &[StateRecord], state: &State) -> Result<Report, Mi
 fn is_same_group(one: &StateRecord, next: &StateRecord) -> bool {
     match (one, next) {
         (StateRecord::Org(_), StateRecord::Org(_)) | (StateRecord::Token(_), StateRecord::Token(_)) => true,
-        (StateRecord::User(_), StateRecord::User(_)) | (StateRecord::Rule(_), StateRecord::Rule(_)) => {
-            owner(one) == owner(next)
-        }
+        (StateRecord::User(_), StateRecord::User(_))
+        | (StateRecord::Rule(_), StateRecord::Rule(_))
+        | (StateRecord::Spent(_), StateRecord::Spent(_)) => owner(one) == owner(next),
         (StateRecord::Key(key), StateRecord::Key(other)) => {
             owner(one) == owner(next) && key.key.id.tag() == other.key.id.tag()
         }
@@ -59,12 +59,13 @@ fn is_same_group(one: &StateRecord, next: &StateRecord) -> bool {
     }
 }
 
-/// The organization without which a user, a rule or a key has no place.
+/// The organization without which a user, a rule, a key or what one of them has spent has no place.
 fn owner(record: &StateRecord) -> Option<OrgId> {
     match record {
         StateRecord::User(user) => Some(user.user.org),
         StateRecord::Rule(rule) => Some(rule.org),
         StateRecord::Key(key) => Some(key.key.org),
+        StateRecord::Spent(spent) => Some(spent.org),
         StateRecord::Org(_) | StateRecord::Digests(..) | StateRecord::Token(_) => None,
     }
 }
@@ -158,6 +159,7 @@ fn import_of(record: &StateRecord, found: &Found, tag: Option<OrgTag>) -> Option
             token.revoked = token.revoked.or(found.revoked);
             Import::Token { token, now: clock::now() }
         }
+        StateRecord::Spent(spent) => Import::Spent { tag: tag?, spent: *spent },
         StateRecord::Digests(..) => return None,
     })
 }
@@ -170,6 +172,7 @@ impl Report {
             StateRecord::Key(_) => self.left_out.keys += 1,
             StateRecord::Rule(_) => self.left_out.rules += 1,
             StateRecord::Token(_) => self.left_out.tokens += 1,
+            StateRecord::Spent(_) => self.left_out.spent += 1,
             StateRecord::Org(_) | StateRecord::Digests(..) => unreachable!("they have no owner"),
         }
     }
@@ -200,6 +203,7 @@ impl Report {
             StateRecord::Key(_) => &mut self.keys,
             StateRecord::Rule(_) => &mut self.rules,
             StateRecord::Token(_) => &mut self.tokens,
+            StateRecord::Spent(_) => &mut self.spent,
             StateRecord::Digests(..) => return,
         };
         count.add_one(!found.is_absent && found.unlisted.is_none());

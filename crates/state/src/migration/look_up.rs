@@ -9,13 +9,14 @@ use super::batch::BATCH;
 use super::found::Found;
 use super::report::Mismatch;
 use crate::import::{DigestClaim, DigestOwner, ImportError, Importer};
-use crate::{ActorName, FederationRule, KeyExport, MAX_TOKENS, Org, StateRecord, User, UserExport};
+use crate::{ActorName, FederationRule, KeyExport, MAX_TOKENS, Org, SpentExport, StateRecord, User, UserExport};
+use domain::budget::BudgetSubject;
 use domain::clock::{self, Micros};
 use domain::identity::UserId;
 use domain::key::{KeyDigest, KeyId, OrgTag};
 use domain::management_token::{ManagementToken, TokenId};
 
-/// Looks up records of one kind; users and rules are of the organization with this tag.
+/// Looks up records of one kind; users, rules and spendings are of the organization with this tag.
 pub(super) async fn look_up(
     store: Importer<'_>,
     tag: Option<OrgTag>,
@@ -34,6 +35,7 @@ pub(super) async fn look_up(
             None => Ok(Found::conflict(Mismatch::Missing)),
         },
         StateRecord::Rule(rule) => look_up_rule(store, tag, rule, record).await,
+        StateRecord::Spent(spent) => look_up_spent(store, tag, spent).await,
         StateRecord::Token(_) => unreachable!("tokens are looked up together, above"),
     });
     stream::iter(found).buffered(BATCH).try_collect().await
@@ -178,6 +180,21 @@ async fn look_up_rule(
     let user = store.user(tag, rule.user).await?;
     let is_service = user.is_some_and(|user| user.org == rule.org && user.is_service());
     Ok(if is_service { Found::absent() } else { Found::conflict(Mismatch::OwnerMissing) })
+}
+
+/// Spending that began as late on the target stays, whatever its units: the target has gone on from there.
+async fn look_up_spent(store: Importer<'_>, tag: Option<OrgTag>, spent: &SpentExport) -> Result<Found, ImportError> {
+    let tag = tag.expect("spendings without an organization on the target are left out");
+    let org = match spent.subject {
+        BudgetSubject::Key(key) => store.key(key).await?.map(|export| export.key.org),
+        BudgetSubject::User(user) => store.user(tag, user).await?.map(|user| user.org),
+        BudgetSubject::Org(org) => Some(org),
+    };
+    if org != Some(spent.org) {
+        return Ok(Found::conflict(Mismatch::OwnerMissing));
+    }
+    let stored = store.spending(tag, spent.subject).await?;
+    Ok(if stored.imported(spent.start, spent.units).is_some() { Found::absent() } else { Found::default() })
 }
 
 /// Tokens are created as far as there is room for them.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
 use super::difference::has_other_digests;
 use crate::StateRecord;
+use domain::budget::BudgetSubject;
 use domain::counted::counted;
 use domain::identity::{OrgId, UserId};
 use domain::key::{KeyId, OrgTag};
@@ -28,6 +29,9 @@ pub struct Report {
     /// Management tokens, revoked ones too.
     #[serde(default)]
     pub tokens: Count,
+    /// Subjects of budgets with what they have spent.
+    #[serde(default)]
+    pub spent: Count,
     /// Management tokens that were not copied because they have expired.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub expired: u64,
@@ -60,6 +64,8 @@ pub struct LeftOut {
     pub rules: u64,
     #[serde(default)]
     pub tokens: u64,
+    #[serde(default)]
+    pub spent: u64,
 }
 
 /// A record, and its mismatch.
@@ -83,6 +89,7 @@ pub enum Record {
     /// The id of its organization, a slash, and its name.
     Rule(String),
     Token(TokenId),
+    Spent(BudgetSubject),
 }
 
 /// Mismatch between a record of the source and the target. It serializes as its text.
@@ -144,7 +151,7 @@ impl Report {
 
     /// Returns whether the target was changed.
     pub(super) fn has_changes(&self) -> bool {
-        let counts = [self.orgs, self.users, self.keys, self.digests, self.rules, self.tokens];
+        let counts = [self.orgs, self.users, self.keys, self.digests, self.rules, self.tokens, self.spent];
         counts.iter().any(|count| count.copied > 0) || self.withdrawn > 0
     }
 
@@ -163,6 +170,7 @@ impl Report {
             (&mut self.digests, other.digests),
             (&mut self.rules, other.rules),
             (&mut self.tokens, other.tokens),
+            (&mut self.spent, other.spent),
         ];
         for (count, more) in counts {
             count.copied += more.copied;
@@ -174,6 +182,7 @@ impl Report {
         self.left_out.keys += other.left_out.keys;
         self.left_out.rules += other.left_out.rules;
         self.left_out.tokens += other.left_out.tokens;
+        self.left_out.spent += other.left_out.spent;
         self.conflicts.extend(other.conflicts);
     }
 }
@@ -195,6 +204,7 @@ impl Record {
             StateRecord::Digests(key, _) => Self::Key(*key),
             StateRecord::Rule(rule) => Self::rule(rule.org, &rule.name),
             StateRecord::Token(token) => Self::Token(token.id),
+            StateRecord::Spent(spent) => Self::Spent(spent.subject),
         }
     }
 
@@ -235,6 +245,7 @@ impl fmt::Display for Finding {
             Record::Key(id) => write!(f, "key {id}: {problem}"),
             Record::Rule(id) => write!(f, "rule {id}: {problem}"),
             Record::Token(id) => write!(f, "token {id}: {problem}"),
+            Record::Spent(subject) => write!(f, "budget counter {subject}: {problem}"),
         }
     }
 }

@@ -10,6 +10,7 @@ use redis::cmd;
 use super::Redis;
 use super::directory::{KeyActorIndex, Transactions, Users, parse_id};
 use super::record_codec::StoredKey;
+use crate::spending::Spending;
 use crate::{KeyActors, KeyExport, Org, Unavailable, UserExport};
 use domain::identity::UserId;
 use domain::key::{KeyDigest, KeyId, OrgTag};
@@ -80,11 +81,17 @@ impl<'a> Reader<'a> {
         ids
     }
 
-    /// Keys with their digests and buckets. An id without a record is a claim that was never completed.
-    pub(crate) async fn keys(&self, ids: &[KeyId]) -> Result<Vec<KeyExport>, Unavailable> {
+    /// Keys with their digests and buckets, and what each has spent. An id without a record is a claim that was never
+    /// completed.
+    pub(crate) async fn keys(&self, ids: &[KeyId]) -> Result<Vec<(KeyExport, Spending)>, Unavailable> {
         let read = ids.iter().map(async |id| self.store.read_key(*id).await);
         let read: Vec<_> = stream::iter(read).buffered(CONCURRENT_READS).try_collect().await?;
-        Ok(read.into_iter().flatten().map(|stored| self.export(stored)).collect())
+        Ok(read
+            .into_iter()
+            .flatten()
+            .map(|stored| (stored.spent, stored))
+            .map(|(spent, stored)| (self.export(stored), spent))
+            .collect())
     }
 
     /// The actors of keys of one organization, in their order.

@@ -8,6 +8,7 @@ use redis::{FromRedisValue as _, Value};
 
 use crate::bucket::Bucket;
 use crate::redis::packed::{unpack, unpack_signed, unsigned};
+use crate::spending::Spending;
 use crate::{Key, KeyActors, KeyExport, Org, OrgPolicy, Session, User};
 use domain::clock::Micros;
 use domain::identity::{OrgId, Permission, Voucher};
@@ -70,6 +71,8 @@ pub(crate) struct StoredKey {
     pub(crate) disablings: u64,
     /// Number of its rotations.
     pub(crate) rotations: u64,
+    /// Spending of the key, where it is the subject of a budget.
+    pub(crate) spent: Spending,
 }
 
 impl StoredKey {
@@ -88,6 +91,13 @@ pub(crate) struct Live {
     pub(crate) bucket: Bucket,
     /// The quota that the bucket is measured in, as the scripts compute with it: a strict one by its inflow.
     pub(crate) quota: Quota,
+}
+
+/// Decodes the field `spent` of the subject of a budget.
+pub(crate) fn decode_spending(packed: Option<&[u8]>) -> Result<Spending, CommandError> {
+    let Some(packed) = packed else { return Ok(Spending::default()) };
+    let [start, units] = unpack(packed).ok_or(CommandError::UnexpectedReply)?;
+    Ok(Spending { start: Micros(start), reserved: units, ..Spending::default() })
 }
 
 impl Fields {
@@ -210,6 +220,7 @@ impl Fields {
             live,
             disablings: self.number("disablings")?,
             rotations: self.number("rotations")?,
+            spent: decode_spending(self.0.get("spent").map(Vec::as_slice))?,
         })
     }
 

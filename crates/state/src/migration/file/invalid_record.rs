@@ -66,6 +66,9 @@ pub enum InvalidRecord {
     /// The creator of a management token is not a line of text.
     #[error("the actor `{}` is none who could create a token", .0.escape_debug())]
     Creator(String),
+    /// The spending of a subject began too late or within a second, or is more than a budget can have.
+    #[error("what is spent has the start of a second, at most a day ahead, and at most 1,000,000,000,000,000 units")]
+    Spent,
     /// The permissions of a user are not sorted, each once.
     #[error("the permissions of a user are sorted, each once")]
     Permissions,

@@ -9,9 +9,9 @@ use super::fields::{BucketLine, PolicyLine, QuotaLine, check_name, hex, hex_all,
 use super::invalid_record::InvalidRecord;
 use super::user_line::UserLine;
 use super::{Counts, Summary};
-use crate::{ActorName, FederationRule, Key, KeyEvent, KeyExport, Org, StateRecord};
+use crate::{ActorName, FederationRule, Key, KeyEvent, KeyExport, Org, SpentExport, StateRecord};
 use crate::{is_session_quota_digest, session_quota_digest};
-use domain::budget::OwnBudget;
+use domain::budget::{MAX_UNITS, OwnBudget};
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, UserId};
 use domain::key::policy::KeyPolicy;
@@ -21,6 +21,8 @@ use domain::names;
 use domain::plan_name::PlanName;
 use domain::quota::Quota;
 
+/// Time by which the clock of another machine may be ahead: a later start would keep a budget from beginning anew.
+const MAX_AHEAD: Duration = Duration::from_secs(24 * 3600);
 /// Former digests of a key in its own line; more of them follow in lines of their own.
 const DIGESTS_PER_LINE: usize = 1000;
 
@@ -34,6 +36,7 @@ pub(super) enum Line {
     Digests(DigestsLine),
     Rule(Box<FederationRule>),
     Token(Box<ManagementToken>),
+    Spent(SpentExport),
     End(Summary),
 }
 
@@ -127,6 +130,7 @@ pub(super) fn lines(record: &StateRecord) -> Vec<Line> {
         StateRecord::Digests(key, digests) => digest_lines(*key, digests).collect(),
         StateRecord::Rule(rule) => vec![Line::Rule(rule.clone())],
         StateRecord::Token(token) => vec![Line::Token(token.clone())],
+        StateRecord::Spent(spent) => vec![Line::Spent(*spent)],
     }
 }
 
@@ -154,6 +158,7 @@ impl Line {
             Self::Digests(digests) => digests.into_record()?,
             Self::Rule(rule) => rule.validate().map(|()| StateRecord::Rule(rule))?,
             Self::Token(token) => check_token(&token).map(|()| StateRecord::Token(token))?,
+            Self::Spent(spent) => check_spent(&spent).map(|()| StateRecord::Spent(spent))?,
             Self::End(_) => return Err(InvalidRecord::End),
         })
     }
@@ -171,6 +176,7 @@ pub(super) fn count(counts: &mut Counts, record: &StateRecord) {
         StateRecord::Digests(_, digests) => counts.digests += digests.len() as u64,
         StateRecord::Rule(_) => counts.rules += 1,
         StateRecord::Token(_) => counts.tokens += 1,
+        StateRecord::Spent(_) => counts.spent += 1,
     }
 }
 
@@ -302,4 +308,10 @@ fn check_token(token: &ManagementToken) -> Result<(), InvalidRecord> {
     }
     let creator = ActorName::new(token.created_by.as_str());
     if creator.is_valid() { Ok(()) } else { Err(InvalidRecord::Creator(token.created_by.clone())) }
+}
+
+fn check_spent(spent: &SpentExport) -> Result<(), InvalidRecord> {
+    let SpentExport { start, units, .. } = *spent;
+    let is_valid = start <= clock::now().after(MAX_AHEAD) && start.0.is_multiple_of(1_000_000) && units <= MAX_UNITS;
+    if is_valid { Ok(()) } else { Err(InvalidRecord::Spent) }
 }

@@ -1,13 +1,14 @@
 //! File of an exported state: JSON lines, the same for every variant of the state.
 //!
 //! ```text
-//! {"format":"keygate-state","version":3,"time":"2026-11-22T17:00:00.000000Z","state":"embedded"}
+//! {"format":"keygate-state","version":4,"time":"2026-11-22T17:00:00.000000Z","state":"embedded"}
 //! {"org":{"id":"org_…","tag":"aB3","name":"acme",…}}
+//! {"spent":{"subject":"org:org_…","org":"org_…","start":"2026-11-01T00:00:00.000000Z","units":1200}}
 //! {"user":{"id":"usr_…","org":"org_…","email":"ada@example.com",…}}
 //! {"rule":{"name":"deploy","org":"org_…","user":"usr_…","issuer":"https://…",…}}
 //! {"key":{"id":"aB3dEf012","org":"org_…","user":"usr_…","name":"laptop",…,"sha256":"…","bucket":{…}}}
 //! {"token":{"id":"Ab0Cd1Ef2G","digest":"…","name":"pipeline","scopes":["keys:read"],…}}
-//! {"end":{"orgs":1,"users":1,"keys":1,"digests":1,"rules":1,"tokens":1,"sha256":"…"}}
+//! {"end":{"orgs":1,"users":1,"keys":1,"digests":1,"rules":1,"tokens":1,"spent":1,"sha256":"…"}}
 //! ```
 //!
 //! - The first line names the format, its version, the time and the variant of the state. Everything after it is the
@@ -39,8 +40,8 @@ pub use writer::Writer;
 /// Name of the format.
 const FORMAT: &str = "keygate-state";
 /// The version that this program writes. Since version 2, keys have actors; since version 3, there are federation rules
-/// and management tokens.
-const VERSION: u64 = 3;
+/// and management tokens; since version 4, there is what subjects of budgets have spent.
+const VERSION: u64 = 4;
 /// The oldest version that this program reads.
 const OLDEST_VERSION: u64 = 1;
 /// Bytes of a line at most. A key with a thousand former digests takes a tenth of it.
@@ -68,11 +69,13 @@ pub struct Counts {
     pub users: u64,
     pub keys: u64,
     pub digests: u64,
-    /// This and the next are left out when there are none, as in every file before version 3.
+    /// This and the next two are left out when there are none, as in every file before version 3.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub rules: u64,
     #[serde(default, skip_serializing_if = "is_zero")]
     pub tokens: u64,
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub spent: u64,
 }
 
 /// Content of a whole file, as its last line has it.
@@ -86,8 +89,8 @@ pub struct Summary {
 }
 
 impl Counts {
-    /// Number of organizations, users, keys, federation rules and management tokens.
+    /// Number of organizations, users, keys, federation rules, management tokens and counters of budgets.
     pub fn records(&self) -> u64 {
-        self.orgs + self.users + self.keys + self.rules + self.tokens
+        self.orgs + self.users + self.keys + self.rules + self.tokens + self.spent
     }
 }

@@ -10,7 +10,8 @@
 use std::collections::{HashMap, HashSet};
 
 use super::invalid_record::InvalidRecord;
-use crate::{FederationRule, KeyExport, Org, StateRecord, User};
+use crate::{FederationRule, KeyExport, Org, SpentExport, StateRecord, User};
+use domain::budget::BudgetSubject;
 use domain::identity::{OrgId, UserId};
 use domain::key::{KeyDigest, KeyId, OrgTag};
 use domain::management_token::{ManagementToken, TokenId};
@@ -33,6 +34,8 @@ pub(super) struct Owners {
     rules: HashSet<(OrgId, String)>,
     tokens: HashSet<TokenId>,
     secrets: HashSet<[u8; 32]>,
+    /// Subjects of budgets.
+    spent: HashSet<BudgetSubject>,
 }
 
 /// The organization of a user, and its kind.
@@ -52,6 +55,7 @@ impl Owners {
             StateRecord::User(user) => Some(user.user.org),
             StateRecord::Rule(rule) => Some(rule.org),
             StateRecord::Key(key) => Some(key.key.org),
+            StateRecord::Spent(spent) => Some(spent.org),
             StateRecord::Org(_) | StateRecord::Digests(..) | StateRecord::Token(_) => None,
         };
         if org.is_some_and(|org| !self.orgs.contains_key(&org)) && !is_flawed {
@@ -65,6 +69,7 @@ impl Owners {
             StateRecord::Digests(_, digests) => self.add_digests(digests.iter()),
             StateRecord::Rule(rule) => self.add_rule(rule),
             StateRecord::Token(token) => self.add_token(token),
+            StateRecord::Spent(spent) => self.add_spent(spent),
         }
     }
 
@@ -120,6 +125,16 @@ impl Owners {
             Some((org, admin)) => self.require_of("administrator", admin, org),
             None => Ok(()),
         }
+    }
+
+    fn add_spent(&mut self, spent: &SpentExport) -> Result<(), InvalidRecord> {
+        once("subject", self.spent.insert(spent.subject))?;
+        let is_of_org = match spent.subject {
+            BudgetSubject::Key(key) => self.orgs.get(&spent.org).is_none_or(|tag| *tag == key.tag()),
+            BudgetSubject::User(user) => return self.require_of("subject", user, spent.org),
+            BudgetSubject::Org(org) => org == spent.org,
+        };
+        if is_of_org { Ok(()) } else { Err(InvalidRecord::Elsewhere("subject")) }
     }
 
     /// Requires that a user, whose line may come later, is of an organization.

@@ -71,9 +71,9 @@ pub enum Flaw {
     )]
     Counts {
         /// As the last line has them.
-        expected: Counts,
+        expected: Box<Counts>,
         /// As they are.
-        found: Counts,
+        found: Box<Counts>,
     },
     /// The lines are not those that were exported.
     #[error(
@@ -185,7 +185,7 @@ impl<R: BufRead> Reader<R> {
             return Ok(None);
         }
         if summary.counts != self.counts {
-            return failed(Flaw::Counts { expected: summary.counts, found: self.counts });
+            return failed(Flaw::Counts { expected: Box::new(summary.counts), found: Box::new(self.counts) });
         }
         let same = hex(self.hash.clone()) == summary.sha256;
         if same { Ok(None) } else { failed(Flaw::Checksum) }

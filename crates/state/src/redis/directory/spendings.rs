@@ -5,6 +5,7 @@ use tokio::time::timeout;
 
 use super::transactions::{CHANGE_TIMEOUT, Transactions};
 use crate::redis::packed::{pack, unpack};
+use crate::redis::record_codec::decode_spending;
 use crate::spending::{Spending, SpendingChange};
 use crate::{ChangeError, StorageError, Unavailable};
 use domain::budget::{Budget, BudgetSubject};
@@ -21,8 +22,7 @@ impl Spendings<'_> {
     pub(crate) async fn read(self, tag: OrgTag, subject: BudgetSubject) -> Result<Spending, CommandError> {
         let field = cmd("HGET").arg(self.name(tag, subject)).arg("spent").to_owned();
         let spent: Option<Vec<u8>> = self.0.client.query(&field).await?;
-        let Some(spent) = spent else { return Ok(Spending::default()) };
-        unpack(&spent).map(spending).ok_or(CommandError::UnexpectedReply)
+        decode_spending(spent.as_deref())
     }
 
     /// Corrects what a subject has spent. See [`crate::State::change_spending`].
@@ -74,7 +74,8 @@ impl Spendings<'_> {
         Ok(Some([spending([at, was]), spending([start, units])]))
     }
 
-    fn name(self, tag: OrgTag, subject: BudgetSubject) -> String {
+    /// The name of the record of a subject of an organization.
+    pub(crate) fn name(self, tag: OrgTag, subject: BudgetSubject) -> String {
         let names = &self.0.shared.names;
         match subject {
             BudgetSubject::Key(key) => names.key(key),

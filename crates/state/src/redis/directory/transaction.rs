@@ -141,6 +141,11 @@ impl<F> Transaction<F> {
         self.write(("set_tokens", record, creation.bucket.level, creation.bucket.at, creation.per_us));
     }
 
+    /// Replaces what the subject of a budget has spent, where that began before `start`.
+    pub(crate) fn set_spent(&mut self, record: Record, start: Micros, units: u64) {
+        self.write(("set_spent", record, start, units));
+    }
+
     /// Deletes a record.
     pub(crate) fn del(&mut self, record: Record) {
         self.write(("del", record));

@@ -1,8 +1,8 @@
 //! Writes of an import: whole batches, each by one script.
 
 use super::directory::{
-    Check, CommitError, KeyList, ManagementTokens, Transaction, Transactions, UserIndex, add_key_actors, key_fields,
-    org_fields, user_fields,
+    Check, CommitError, KeyList, ManagementTokens, Spendings, Transaction, Transactions, UserIndex, add_key_actors,
+    key_fields, org_fields, user_fields,
 };
 use super::format;
 use super::record_codec::new_version;
@@ -41,6 +41,11 @@ impl Writer<'_> {
                 // Redis has its own time.
                 Import::Token { token, now: _ } => {
                     ManagementTokens(self.0).add_import(&mut transaction, token);
+                }
+                Import::Spent { tag, spent } => {
+                    let record = transaction.record(Spendings(self.0).name(*tag, spent.subject));
+                    transaction.check(Check::Present(record), CommitError::Conflict);
+                    transaction.set_spent(record, spent.start, spent.units);
                 }
             }
         }

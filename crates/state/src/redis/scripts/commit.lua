@@ -18,6 +18,8 @@
 --         "zadd" key score value | "zrem" key value | "del" key | "pexpireat" key time | "pexpire" key milliseconds
 --         "take_token" key quota             takes a token from the user's bucket of keys to create
 --         "set_tokens" key level at per      that bucket of a new user
+--         "set_spent" key start units        what the subject of a budget has spent, unless that began later, or
+--                                            as late and is as much
 --         "sweep" key index count            removes at most so many values of a sorted set whose time is over, and the
 --                                            fields of these names from a hash
 --         "prune" key count                  removes at most so many values of a sorted set whose time is over
@@ -79,6 +81,14 @@ local writes = {
     call('HSET', key, 'creation', struct.pack('<ddd', level - quota.per, at, quota.per))
   end,
   set_tokens = function(key, level, at, per) call('HSET', key, 'creation', struct.pack('<ddd', level, at, per)) end,
+  set_spent = function(key, start, units)
+    local kept = call('HGET', key, 'spent')
+    if kept then
+      local its_start, its_units = struct.unpack('<dd', kept)
+      if its_start > start or its_start == start and its_units >= units then return end
+    end
+    call('HSET', key, 'spent', struct.pack('<dd', start, units))
+  end,
   sweep = function(key, index, count)
     local now = string.format('%.0f', time(change.now))
     local over = call('ZRANGEBYSCORE', key, '-inf', now, 'LIMIT', 0, count)
