@@ -51,8 +51,9 @@ fn count(proxy: &Proxy, requests: usize, run: impl Fn(usize)) -> SystemCalls {
     let threads = counters::threads(proxy.id());
     // A program whose threads have no such name has one.
     let serves = |name: &str| name.starts_with("worker") || threads.len() == 1;
-    let attach = |(id, name): &(u32, String)| (serves(name), Tracer::attach(*id, directory.path()));
-    let tracers: Vec<(bool, Tracer)> = threads.iter().map(attach).collect();
+    let attach = |(id, name): &(u32, String)| Some((serves(name), Tracer::attach(*id, directory.path())?));
+    let tracers: Vec<(bool, Tracer)> = threads.iter().filter_map(attach).collect();
+    assert!(tracers.iter().any(|(serves, _)| *serves), "no thread that serves is left");
     run(requests);
     let (mut kinds, mut background) = (BTreeMap::new(), 0.0);
     for (serves, tracer) in tracers {

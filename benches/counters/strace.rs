@@ -16,8 +16,8 @@ pub(crate) struct Tracer {
 }
 
 impl Tracer {
-    /// Returns when strace counts. It writes its table into `directory`.
-    pub(crate) fn attach(thread: u32, directory: &Path) -> Self {
+    /// Returns when strace counts. It writes its table into `directory`. None when the thread has ended.
+    pub(crate) fn attach(thread: u32, directory: &Path) -> Option<Self> {
         let out = directory.join(thread.to_string());
         // Without `-f`, one thread is traced.
         let mut strace = Command::new("strace")
@@ -28,8 +28,12 @@ impl Tracer {
             .expect("strace is installed");
         let (mut line, mut messages) = (String::new(), BufReader::new(strace.stderr.take().unwrap()));
         messages.read_line(&mut line).unwrap();
+        if line.contains("No such process") {
+            strace.wait().unwrap();
+            return None;
+        }
         assert!(line.contains("attached"), "strace cannot count: {line}");
-        Self { strace, messages, out }
+        Some(Self { strace, messages, out })
     }
 
     /// Calls by kind since the tracer was attached.

@@ -50,7 +50,7 @@ pub(crate) fn system_calls(endpoints: usize, file: &StateFile, config: &str, req
     let keys: Vec<&String> = std::iter::repeat_n(&file.keys[0], requests).collect();
     clients::send_each(gateway.address, keys.iter().copied());
     let directory = tempfile::tempdir().unwrap();
-    let tracer = Tracer::attach(worker, directory.path());
+    let tracer = Tracer::attach(worker, directory.path()).expect("a worker goes on");
     clients::send_each(gateway.address, keys);
     let calls = tracer.end().values().sum::<f64>();
     assert!(calls > 0.0, "strace has counted nothing");

@@ -21,7 +21,7 @@ use ::control::management::{self, Key, Org, Quota, QuotaOwner, QuotaRecount, Str
 use domain::budget::{Budget, OwnBudget, Period, Spender};
 use domain::clock::{self, Micros};
 use domain::key::KeyId;
-use journal::audit::AuditView;
+use journal::audit::{AuditView, SpentBy};
 
 /// Time for which a recount waits until all gateways have shipped their records.
 const SHIPPING_TIMEOUT: Duration = Duration::from_secs(60);
@@ -191,7 +191,7 @@ fn recount(
     };
     let go_on = || {
         let Stretch { start, used } = stretch;
-        format!("nothing is recounted yet; to go on, add `--begun {start}/{used}`")
+        format!("to go on with this recount, add `--begun {start}/{used}`")
     };
     let recounted = count().map_err(|error: CliError| error.context(go_on()))?;
     Ok(show::record(&recounted, format)?)
@@ -213,8 +213,8 @@ fn count_journals(
         thread::sleep(POLL);
     }
     let subject = quota.subject.parse().context("the gateway is of another version: it names no subject")?;
-    let period = quota.budget.per.around(start);
-    let (units, _) = management::count_units(views, subject, (period.start, start), clock::now())?;
+    let spent = SpentBy { subject, from: quota.budget.per.around(start).start, before: start };
+    let (units, _) = management::count_units(views, spent, clock::now())?;
     Ok(Some(units))
 }
 

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::process::Command;
 
-use control::management::{self, QuotaOwner, QuotaRecount, Stretch};
+use control::management::{self, QuotaRecount, Stretch};
 use domain::clock;
 use journal::audit::{Filter, Reader, RecordKind};
 use serde_json::{Value, json};
@@ -134,23 +134,22 @@ fn lose_counter(redis: &Redis) {
 fn counter_that_was_lost_is_that_of_the_records_of_all_gateways_again() {
     let (redis, server, upstream) = (Redis::start(), Postgresql::start(), upstream());
     let ship = format!(", ship: [{{ postgresql: {{ url: '{}' }} }}]", server.url());
-    let [one, other, gone] = ["one", "other", "lost"].map(|name| on_redis(name, &redis, &upstream, &ship));
+    let [one, other, lost] = ["one", "other", "lost"].map(|name| on_redis(name, &redis, &upstream, &ship));
     let key = one.key();
     let org = format!("--org {}", key.org);
     run(&one, &format!("quota set {org} --units 100000 --per month")).unwrap();
-    for (gateway, cost) in [(&one, 10), (&other, 20), (&gone, 40), (&one, 80)] {
+    for (gateway, cost) in [(&one, 10), (&other, 20), (&lost, 40), (&one, 80)] {
         spend(gateway, &key, cost);
     }
     eventually("what came back is told", || used(&other, &org) == 150);
-    drop(gone);
+    drop(lost);
     lose_counter(&redis);
     spend(&other, &key, 5);
     eventually("what came back is told", || used(&other, &org) == 5);
     let recount = |recount: &QuotaRecount| {
         one.try_perform(async |to, now| management::recount_quota(to, OPERATOR, recount, now).await)
     };
-    let QuotaOwner { org: id, .. } = QuotaOwner { org: Some(key.org.to_string()), ..QuotaOwner::default() };
-    let first = QuotaRecount { org: id, ..QuotaRecount::default() };
+    let first = QuotaRecount { org: Some(key.org.to_string()), ..QuotaRecount::default() };
     let begun = recount(&first).unwrap();
     assert_eq!(begun.used, 5);
     spend(&other, &key, 3);
@@ -167,6 +166,7 @@ fn counter_that_was_lost_is_that_of_the_records_of_all_gateways_again() {
     });
     assert!(only_lost.contains("lost ("), "{only_lost}");
     // PostgreSQL has all that it had spent.
+    // Units that the last request did not cost may not be told yet.
     assert!([158, 255].contains(&late(&["lost"]).unwrap().used));
     eventually("what came back is told", || used(&one, &org) == 158 && used(&other, &org) == 158);
     spend(&one, &key, 2);
@@ -200,5 +200,5 @@ fn journals_of_all_gateways_are_counted_where_no_database_has_them() {
     let recounted = run(&one, &format!("quota recount {org} {begun} {}", journals.join(" "))).unwrap();
     assert_eq!((&recounted["used"], used(&other, &org)), (&json!(18), 18));
     let again = run(&one, &format!("quota recount {org} {begun} {}", journals.join(" "))).unwrap_err();
-    assert!(again.contains("reset or recounted") || again.contains("nothing is recounted"), "{again}");
+    assert!(again.contains("was reset or recounted meanwhile"), "{again}");
 }

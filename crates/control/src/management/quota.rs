@@ -17,7 +17,7 @@ use super::owned_key::find_key;
 use super::usage::has_fleet;
 use super::uses::read_audit;
 use super::{Actor, Management, ManagementError};
-use domain::budget::{Budget, BudgetStatus, BudgetSubject};
+use domain::budget::{Budget, BudgetStatus, BudgetSubject, BudgetTotal, Spender};
 use domain::clock::Micros;
 use domain::key::{KeyId, OrgTag};
 use domain::management_token::TokenScope;
@@ -35,9 +35,6 @@ pub const UNTIL_RECORDED: Duration = Duration::from_secs(5);
 /// Microseconds.
 const SECOND: u64 = 1_000_000;
 
-/// More than the clock of any gateway is behind that of the state.
-const CLOCK_MARGIN: Duration = Duration::from_secs(24 * 3600);
-
 /// The organization, the user of one, or the key whose quota is meant.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -53,7 +50,8 @@ pub struct QuotaOwner {
     pub key: Option<KeyId>,
 }
 
-/// A step of a recount. See [`recount_quota`].
+/// A step of a recount. See [`recount_quota`]. It has the members of the owner itself, because serde takes unknown
+/// members where one is flattened.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct QuotaRecount {
@@ -192,22 +190,14 @@ pub async fn recount_quota(
     Ok(Quota::new(&found, after, management.state.time(now)))
 }
 
-/// The units of a subject in the records from before a stretch of a period: those of the period, or those since the
-/// last reset.
+/// The units of a subject in the records of all these views; from the last reset on, if there was one in this time.
 ///
 /// # Errors
-/// If the records cannot be read, or do not go back to the start of the period.
-pub fn count_units(
-    views: &[AuditView],
-    subject: BudgetSubject,
-    (begin, stretch): (Micros, Micros),
-    now: Micros,
-) -> io::Result<(u64, Vec<GatewayFreshness>)> {
-    let mut from = begin;
+/// If the records cannot be read, or do not go back to the start of the time.
+pub fn count_units(views: &[AuditView], mut spent: SpentBy, now: Micros) -> io::Result<(u64, Vec<GatewayFreshness>)> {
     for view in views {
-        from = from.max(last_reset(view, subject, begin)?.filter(|start| *start < stretch).unwrap_or(begin));
+        spent.from = last_reset(view, &spent)?;
     }
-    let spent = SpentBy { subject, from, before: stretch };
     let mut sum = (0, Vec::new());
     for view in views {
         let (units, gateways) =
@@ -218,19 +208,19 @@ pub fn count_units(
     Ok(sum)
 }
 
-/// Start of the stretch that the last reset since `begin` began.
-fn last_reset(view: &AuditView, subject: BudgetSubject, begin: Micros) -> io::Result<Option<Micros>> {
-    // A record has the time of its gateway, whose clock may be behind that of the state.
-    let since = Some(begin.before(CLOCK_MARGIN));
+/// Start of the stretch that the last reset in this time began; the beginning of the time, when there was none.
+fn last_reset(view: &AuditView, SpentBy { subject, from, before }: &SpentBy) -> io::Result<Micros> {
+    let since = Some(from.before(SpentBy::CLOCK_MARGIN));
     let filter = Filter { since, kind: Some(RecordKind::Change), ..Filter::default() };
     let prefix = format!("{RESET}/{subject}/");
-    let mut last = None;
+    let mut last = *from;
     view.export(&filter, &mut |record| {
         let is_made = matches!(record.outcome, Outcome::Completed | Outcome::Unconfirmed);
-        let start = record.path.strip_prefix(&prefix).filter(|_| is_made && record.action == RESET);
-        let start =
-            start.and_then(|seconds| seconds.parse().ok()).map(|seconds: u64| Micros(seconds.saturating_mul(SECOND)));
-        last = last.max(start.filter(|start| *start >= begin));
+        let seconds = record.path.strip_prefix(&prefix).and_then(|text| text.parse::<u64>().ok());
+        let start = seconds.map(|seconds| Micros(seconds.saturating_mul(SECOND)));
+        if let Some(start) = start.filter(|start| is_made && start < before) {
+            last = last.max(start);
+        }
         Ok(())
     })?;
     Ok(last)
@@ -250,9 +240,10 @@ async fn count(
     if is_shared && !has_fleet(management) {
         return Err(missing("no PostgreSQL has those of all gateways; give their journals by `--journal`".to_owned()));
     }
-    let (subject, begin) = (found.subject, found.budget.per.around(stretch).start);
+    let from = found.budget.per.around(stretch).start;
+    let spent = SpentBy { subject: found.subject, from, before: stretch };
     let read_at = management.state.time(now);
-    let read = move |view: &AuditView| Ok(count_units(std::slice::from_ref(view), subject, (begin, stretch), now));
+    let read = move |view: &AuditView| Ok(count_units(std::slice::from_ref(view), spent, now));
     let counted = read_audit(management, actor, read).await?;
     let (units, gateways) = counted.map_err(|error| missing(error.to_string()))?;
     // The journal of this gateway is complete by now.
@@ -260,10 +251,8 @@ async fn count(
     let gateways = if gateways.is_empty() { vec![own] } else { gateways };
     let needed = stretch.after(UNTIL_RECORDED);
     let late = gateways.iter().filter(|late| late.complete_until < needed && !without.contains(&late.gateway));
-    match late.map(|late| format!("{} ({})", late.gateway, late.complete_until)).collect::<Vec<_>>() {
-        late if late.is_empty() => Ok(units),
-        late => Err(ManagementError::QuotaRecordsLate(late.join(", "))),
-    }
+    let late: Vec<String> = late.map(|late| format!("{} ({})", late.gateway, late.complete_until)).collect();
+    if late.is_empty() { Ok(units) } else { Err(ManagementError::QuotaRecordsLate(late.join(", "))) }
 }
 
 /// Place of the owner of a quota.
@@ -325,7 +314,7 @@ async fn find(management: &Management, actor: &Actor, owner: &QuotaOwner) -> Res
             let given = GivenPlans { org: (&org).into(), ..GivenPlans::default() };
             let budget = defaults.limits_of(None, given).budget;
             // One of each key or user is not that of the organization.
-            let budget = budget.filter(|budget| budget.of == domain::budget::Spender::Org);
+            let budget = budget.filter(|budget| budget.of == Spender::Org);
             let budget = budget.ok_or_else(|| missing(format!("organization {}", org.name)))?;
             let target = Target { org: Some(org.id), user: None, key: None };
             Ok(Found { budget, subject: BudgetSubject::Org(org.id), tag: org.tag, target })
@@ -342,7 +331,8 @@ impl Found {
 
     /// Path of a record about a stretch: `quota.reset/org:org_…/1793491200`.
     fn path(&self, action: &str, start: Micros) -> String {
-        format!("{action}/{}/{}", self.subject, start.0 / SECOND)
+        let total = BudgetTotal { subject: self.subject, start, units: 0 };
+        format!("{action}/{}", total.without_units())
     }
 
     /// Opens the audit record, corrects the spending, and closes the record.

@@ -10,10 +10,10 @@ use std::sync::atomic::AtomicU64;
 
 use dashmap::DashMap;
 use parking_lot::{Mutex, MutexGuard};
-use rusqlite::{Connection, params};
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
 use rustc_hash::FxBuildHasher;
 
-use super::sql::{execute, for_each_row, integer, micros, text};
+use super::sql::{classify_error, for_each_row, integer, micros, text};
 use crate::near_budgets::NearBudgets;
 use crate::spending::{Spending, SpendingChange};
 use crate::{ChangeError, SpentExport};
@@ -188,47 +188,47 @@ pub(super) fn create_table(connection: &Connection) -> rusqlite::Result<()> {
 /// Reads the rows of all subjects.
 pub(super) fn load(connection: &Connection, budgets: &Budgets) -> rusqlite::Result<()> {
     for_each_row(connection, "SELECT * FROM budgets", |row| {
-        let number = |name| row.get::<_, i64>(name).map(i64::cast_unsigned);
-        let start = micros(row.get("start")?);
-        let recounted = row.get("recounted")?;
-        let spending = Spending { start, reserved: number("reserved")?, returned: number("returned")?, recounted };
         let meter = budgets.meter(text(row, "subject")?);
-        meter.state.lock().spending = spending;
+        meter.state.lock().spending = spending_of(row)?;
         Ok(())
     })
 }
 
-/// Writes the row of an import, unless one is there that began as late.
+/// Writes the row of an import, unless the one that is there stays.
 pub(super) fn import(sql: &Connection, spent: &SpentExport) -> Result<(), ChangeError> {
     let SpentExport { subject, start, units, .. } = *spent;
-    // The rules of `Spending::imported`.
-    let write = "INSERT INTO budgets VALUES (?1, ?2, ?3, 0, 0) ON CONFLICT DO UPDATE SET
-                 start = ?2, reserved = iif(start = ?2, returned, 0) + ?3, returned = iif(start = ?2, returned, 0),
-                 recounted = iif(start = ?2, recounted, 0)
-                 WHERE start < ?2 OR start = ?2 AND reserved - returned < ?3";
-    execute(sql, write, params![subject.to_string(), integer(start.0), integer(units)]).map(drop)
+    let mut read = sql.prepare_cached("SELECT * FROM budgets WHERE subject = ?1").map_err(classify_error)?;
+    let stored = read.query_row([subject.to_string()], spending_of).optional().map_err(classify_error)?;
+    match stored.unwrap_or_default().imported(start, units) {
+        Some(imported) => write_row(sql, subject, imported).map_err(classify_error),
+        None => Ok(()),
+    }
+}
+
+fn spending_of(row: &Row<'_>) -> rusqlite::Result<Spending> {
+    let number = |name| row.get::<_, i64>(name).map(i64::cast_unsigned);
+    let start = micros(row.get("start")?);
+    let recounted = row.get("recounted")?;
+    Ok(Spending { start, reserved: number("reserved")?, returned: number("returned")?, recounted })
+}
+
+fn write_row(sql: &Connection, subject: BudgetSubject, spending: Spending) -> rusqlite::Result<()> {
+    let Spending { start, reserved, returned, recounted } = spending;
+    let mut write = sql.prepare_cached("INSERT OR REPLACE INTO budgets VALUES (?1, ?2, ?3, ?4, ?5)")?;
+    let row = params![subject.to_string(), integer(start.0), integer(reserved), integer(returned), recounted];
+    write.execute(row).map(drop)
 }
 
 /// Writes the rows of these subjects, in one transaction.
 pub(super) fn write(connection: &mut Connection, meters: &[Arc<BudgetMeter>]) -> rusqlite::Result<()> {
     let transaction = connection.transaction()?;
-    {
-        let mut write = transaction.prepare_cached("INSERT OR REPLACE INTO budgets VALUES (?1, ?2, ?3, ?4, ?5)")?;
-        for meter in meters {
-            let spending = {
-                let mut state = meter.state.lock();
-                state.is_changed = false;
-                state.spending
-            };
-            let Spending { start, reserved, returned, recounted } = spending;
-            write.execute(params![
-                meter.subject.to_string(),
-                integer(start.0),
-                integer(reserved),
-                integer(returned),
-                recounted
-            ])?;
-        }
+    for meter in meters {
+        let spending = {
+            let mut state = meter.state.lock();
+            state.is_changed = false;
+            state.spending
+        };
+        write_row(&transaction, meter.subject, spending)?;
     }
     transaction.commit()
 }

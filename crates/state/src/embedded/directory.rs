@@ -205,8 +205,9 @@ impl Directory {
             Import::Rule { rule, .. } => self.federation.apply(RuleChange::Create(rule)),
             Import::Token { token, now } => self.management_tokens.add(*token, now),
             Import::Spent { spent: SpentExport { subject, start, units, .. }, .. } => {
-                let imported = self.budgets.spending(subject).imported(start, units);
-                imported.into_iter().for_each(|imported| self.budgets.replay(subject, imported));
+                if let Some(imported) = self.budgets.spending(subject).imported(start, units) {
+                    self.budgets.replay(subject, imported);
+                }
             }
         }
     }

@@ -182,7 +182,7 @@ async fn look_up_rule(
     Ok(if is_service { Found::absent() } else { Found::conflict(Mismatch::OwnerMissing) })
 }
 
-/// Spending that began as late on the target stays, whatever its units: the target has gone on from there.
+/// Spending that began later on the target stays, and of the same start the larger one.
 async fn look_up_spent(store: Importer<'_>, tag: Option<OrgTag>, spent: &SpentExport) -> Result<Found, ImportError> {
     let tag = tag.expect("spendings without an organization on the target are left out");
     let org = match spent.subject {

@@ -86,12 +86,11 @@ impl<'a> Reader<'a> {
     pub(crate) async fn keys(&self, ids: &[KeyId]) -> Result<Vec<(KeyExport, Spending)>, Unavailable> {
         let read = ids.iter().map(async |id| self.store.read_key(*id).await);
         let read: Vec<_> = stream::iter(read).buffered(CONCURRENT_READS).try_collect().await?;
-        Ok(read
-            .into_iter()
-            .flatten()
-            .map(|stored| (stored.spent, stored))
-            .map(|(spent, stored)| (self.export(stored), spent))
-            .collect())
+        let export = |stored: StoredKey| {
+            let spent = stored.spent;
+            (self.export(stored), spent)
+        };
+        Ok(read.into_iter().flatten().map(export).collect())
     }
 
     /// The actors of keys of one organization, in their order.

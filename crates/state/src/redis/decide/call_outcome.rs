@@ -109,8 +109,9 @@ pub fn complete(
         uses.into_iter().for_each(|uses| key.usage.mark_reported(uses));
         if let (Some(call), Some(budget)) = (&budget, key.budget.as_deref()) {
             call.answered(&budget.counter);
-            let notice = |status| budget.counter.notice(&shared.near, key.principal.org_id, status);
-            decided.budget.into_iter().for_each(notice);
+            if let Some(status) = decided.budget {
+                budget.counter.notice(&shared.near, key.principal.org_id, status);
+            }
         }
     }
     apply_reply(shared, key, reply, reports, requested, now)

@@ -53,7 +53,7 @@ pub struct SpentBy {
 
 impl SpentBy {
     /// Clocks of gateways are behind that of the state by less.
-    const CLOCK_MARGIN: Duration = Duration::from_secs(24 * 3600);
+    pub const CLOCK_MARGIN: Duration = Duration::from_secs(24 * 3600);
 
     /// The question about its units.
     pub(crate) fn query(self) -> UsageQuery {
