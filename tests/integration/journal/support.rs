@@ -152,6 +152,11 @@ pub fn segment_number(path: &Path) -> u64 {
     path.file_name().unwrap().to_str().unwrap().split('.').next().unwrap().parse().unwrap()
 }
 
+/// The numbers of all segments. A start begins another one where the last is nearly full.
+pub fn segment_numbers(settings: &Settings) -> Vec<u64> {
+    segment_files(settings).iter().map(|path| segment_number(path)).collect()
+}
+
 /// Keeps the first segments from being compressed, as versions before left them.
 pub fn keep_plain(settings: &Settings) {
     keep_numbers_plain(settings, 1..200);

@@ -32,6 +32,9 @@ const HOURS_KEPT: u64 = 24;
 /// hours, and an idle gateway does next to nothing for it.
 const ROUNDS_BETWEEN_CHECKS: u32 = 10;
 
+/// Behind the number of any segment: the places of its parts begin with it, in an `i64`.
+const LAST_SEGMENT: u64 = 1 << 30;
+
 /// Writer of the index.
 #[derive(Debug)]
 pub(crate) struct Indexer {
@@ -105,7 +108,9 @@ impl Indexer {
             if covered <= end {
                 return Ok((covered, connection));
             }
-            // It covers more than there is: lines were lost, or it belongs to another journal.
+            // It covers more than there is: lines were lost, or it belongs to another journal. New lines come where the
+            // lost ones were, and parts of these would tell that the new ones lack some.
+            segment_parts::remove(&connection, end.segment..LAST_SEGMENT)?;
             database::clear_usage(&connection)?;
             Ok((Point::START, connection))
         });
@@ -396,6 +401,16 @@ mod tests {
         assert!(indexed.recheck_all(), "the file was deleted");
         indexed.index();
         assert!(indexed.rows() == whole && indexed.directory.path().join(database::FILE).exists());
+    }
+
+    #[test]
+    fn parts_of_lines_that_were_lost_are_removed_before_new_ones_come() {
+        let mut indexed = Indexed::new(5);
+        indexed.index();
+        let end = Point { segment: 3, offset: 0 };
+        indexed.indexer = Indexer::new(indexed.directory.path(), end, 1 << 20);
+        let there = indexed.rows().into_iter().filter(|(_, members)| members.is_some());
+        assert_eq!(there.map(|(number, _)| number).collect::<Vec<_>>(), [1, 2]);
     }
 
     #[test]
