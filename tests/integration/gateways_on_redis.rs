@@ -137,5 +137,5 @@ fn command_while_no_gateway_runs_is_registered_nowhere() {
     setup.key();
     assert!(!setup.keygate(&["org", "suspend", "nobody"]).status.success());
     let commands = format!("{:?}", redis.cli::<redis::Value>(&["SLOWLOG", "GET", "-1"]));
-    assert!(commands.contains("keygate:") && !commands.contains("keygate:{gateways}"), "{commands}");
+    assert!(commands.contains("keygate:") && !commands.contains("keygate:{gateways}\""), "{commands}");
 }

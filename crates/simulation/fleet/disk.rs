@@ -7,6 +7,7 @@
 use journal::audit::StreamPosition;
 use state::identity::Memory;
 
+use super::checks::audit::WRITTEN_AFTER_OUTAGE;
 use super::random::Random;
 
 /// Disk of a machine.
@@ -41,7 +42,8 @@ impl Disk {
 
     /// There is no space until a time: since now, or since an earlier fault that is not over.
     pub fn fill(&mut self, now: u64, until: u64) {
-        let since = if self.full.1 > now { self.full.0 } else { now };
+        // Until what was kept is written, it is the same outage to the outcomes.
+        let since = if self.full.1 + WRITTEN_AFTER_OUTAGE > now { self.full.0 } else { now };
         self.full = (since, self.full.1.max(until));
     }
 

@@ -54,11 +54,14 @@ pub enum Confirming {
 }
 
 impl World {
-    /// The identity, and the list of organizations.
+    /// The identity, the list of organizations, and the record of the gateways, which is that of a state that was new.
     pub fn seed_identity(&mut self) {
         let log = &mut self.shards[self.log_shard];
         for (field, value) in [(&b"identity"[..], &IDENTITY[..]), (b"changes", b"1"), (b"orgs", b"1")] {
             log.seed(&self.log_record, field, value);
+        }
+        for field in [&b"begun"[..], b"whole_from"] {
+            self.shards[self.gateways_shard].seed(&self.registry_record, field, b"0");
         }
         for org in &self.directory.orgs {
             let id = org.id.to_string();

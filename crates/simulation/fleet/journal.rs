@@ -31,8 +31,8 @@ pub struct Journal {
     pub is_sync_planned: bool,
     /// Requests that wait for their lines.
     pub waiting: Vec<(u64, Arc<BatchCompletion>)>,
-    /// Time at which the mode became one that takes no lines.
-    pub failed: Option<u64>,
+    /// Time at which the mode became one that takes no lines, and the last outage of the disk before it.
+    pub failed: Option<(u64, (u64, u64))>,
 }
 
 /// Time of the journal.

@@ -176,8 +176,9 @@ impl World {
         }
         let Some(gateway) = self.live(process) else { return };
         let beat = gateway.steady(now);
-        let seen = gateway.decisions.slots.seen();
-        let call = self.heartbeat_call(process, self.product.settings.registration_micros(), seen);
+        let told = gateway.decisions.slots.seen(beat);
+        let [seen, _] = told;
+        let call = self.heartbeat_call(process, self.product.settings.registration_micros(), told);
         if self.send(process, self.gateways_shard, call, Pending::Register { beat, seen }).is_err() {
             self.retry_register(process);
         }
@@ -188,10 +189,11 @@ impl World {
         self.plan_heartbeat(process, false);
     }
 
-    pub fn heartbeat_call(&self, process: Process, lifetime: u64, seen: u64) -> Call {
-        let keys = vec![Rc::from(&self.gateways_record[..])];
+    pub fn heartbeat_call(&self, process: Process, lifetime: u64, [seen, claimed]: [u64; 2]) -> Call {
+        let keys = [&self.gateways_record, &self.registry_record].map(|name| Rc::from(&name[..])).to_vec();
         let id = self.gateways[process.gateway].id.clone();
-        let arguments = vec![id, lifetime.to_string().into_bytes(), seen.to_string().into_bytes()];
+        let numbers = [lifetime, seen, claimed].map(|number| number.to_string().into_bytes());
+        let arguments = std::iter::once(id).chain(numbers).collect();
         Call::Script { script: Script::Heartbeat, keys, arguments }
     }
 

@@ -27,12 +27,14 @@ pub enum Break {
     Audit,
     /// A sync is told to be done, and nothing is on the disk.
     Sync,
+    /// Gateways divide their limits by a list that has lost some of them.
+    Registry,
     /// A key that the state does not have is refused as unknown, without a look whether the state was lost.
     Lost,
 }
 
 impl Break {
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::Bucket,
         Self::Cost,
         Self::AnyPeriod,
@@ -45,6 +47,7 @@ impl Break {
         Self::Revocation,
         Self::Audit,
         Self::Sync,
+        Self::Registry,
         Self::Lost,
     ];
 
@@ -62,6 +65,7 @@ impl Break {
             Self::Revocation => "revocation",
             Self::Audit => "audit",
             Self::Sync => "sync",
+            Self::Registry => "registry",
             Self::Lost => "lost-state",
         }
     }
@@ -70,7 +74,7 @@ impl Break {
     pub fn bound(self) -> &'static str {
         match self {
             Self::Absence => "slots",
-            Self::Cost => "bucket",
+            Self::Cost | Self::Registry => "bucket",
             Self::AnyPeriod | Self::NoTotal | Self::Estimate => "budget",
             Self::KeySlots => "key slots",
             Self::SignOfLife => "slots of the dead",

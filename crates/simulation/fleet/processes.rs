@@ -77,7 +77,7 @@ impl World {
             let mut open: Vec<u64> = gateway.open.iter().copied().collect();
             open.sort_unstable();
             open.into_iter().for_each(|id| self.finish_request(id, End::Recorded));
-            let call = self.heartbeat_call(process, 0, 0);
+            let call = self.heartbeat_call(process, 0, [0; 2]);
             drop(self.send(process, self.gateways_shard, call, Pending::Deregister));
             self.close_journal(process);
             self.finish_shipping(process);

@@ -179,7 +179,7 @@ impl World {
         let now = self.now;
         let journal = &mut self.gateways[process.gateway].journal;
         for action in journal.pending.change_mode(event) {
-            let journal = &mut self.gateways[process.gateway].journal;
+            let Gateway { journal, disk, .. } = &mut self.gateways[process.gateway];
             match action {
                 ModeAction::FailPending => {
                     journal.pending.take_batch(SpareBuffers::default()).complete(BatchResult::Failed);
@@ -187,7 +187,7 @@ impl World {
                 ModeAction::LogFailure => self.note_fault("journal cannot be written", process.gateway, NONE, 0),
                 ModeAction::LogRecovery => self.note_fault("journal is written again", process.gateway, NONE, 0),
                 ModeAction::LogSyncFailure => {
-                    journal.failed = Some(now);
+                    journal.failed = Some((now, disk.full));
                     self.note_fault("journal cannot be synced", process.gateway, NONE, 0);
                     self.queue.add(now + RESTART_AFTER, Event::Leave(process));
                 }

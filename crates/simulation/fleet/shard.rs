@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use super::database::{Bytes, Database, Write};
-use super::heartbeat::heartbeat;
+use super::heartbeat::{Told, heartbeat};
 use super::lua::{Reply, Running, Script, Scripts};
 
 /// Server time at the beginning of a run, in microseconds since the Unix epoch: 15 s before a day and a month end.
@@ -165,10 +165,10 @@ impl Shard {
     /// Runs the heartbeat: in a large fleet its twin alone, which is much faster.
     fn run_heartbeat(&mut self, scripts: &Scripts, keys: &[&[u8]], arguments: &[&[u8]], now: u64) -> Reply {
         let number = |text: &[u8]| std::str::from_utf8(text).unwrap().parse().unwrap();
-        let lifetime = number(arguments[1]);
-        let seen = number(arguments[2]);
+        let [lifetime, seen, claimed] = [1, 2, 3].map(|place| number(arguments[place]));
+        let told = Told { lifetime, seen, claimed, believes_lost_registry: scripts.believes_lost_registry };
         let Running { database, micros, .. } = &self.running;
-        let (reply, writes) = heartbeat(database, *micros, keys[0], arguments[0], lifetime, seen);
+        let (reply, writes) = heartbeat(database, *micros, [keys[0], keys[1]], arguments[0], &told);
         let entries = database.fields(keys[0]).map_or(0, |entries| entries.len());
         if entries > CHECKED_ENTRIES {
             self.running.fields_read += entries as u64;

@@ -222,7 +222,7 @@ pub(super) fn content(servers: &[Redis]) -> BTreeMap<String, Vec<u8>> {
     for server in servers {
         let names: Vec<String> = server.cli(&["KEYS", "*"]);
         let is_kept =
-            |name: &String| !name.ends_with("{gateways}") && !name.contains(":{alive:") && !name.ends_with(":probe");
+            |name: &String| !name.contains(":{gateways}") && !name.contains(":{alive:") && !name.ends_with(":probe");
         for name in names.into_iter().filter(is_kept) {
             // A hash with a long value has no order: `replaces` of the identity has 65 bytes.
             let value = if name.ends_with("{revocations}") {

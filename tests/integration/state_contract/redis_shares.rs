@@ -169,6 +169,39 @@ fn bound_holds_over_an_outage_and_everything_is_repaid() {
     gateways.iter().for_each(|gateway| block_on(gateway.close()));
 }
 
+/// The record of the gateways is lost, as with a shard of a Cluster. Those that were there divide as before, and one
+/// that has started since admits nothing without Redis.
+#[test]
+fn gateways_divide_as_before_when_their_record_is_lost() {
+    let (_entered, server) = enter_with_server();
+    let settings = known_keys(at(&server));
+    let (_, key) = set_up(&settings, fixture_with_key);
+    let gateways: Vec<_> = (0..GATEWAYS).map(|_| open(&settings)).collect();
+    until_settled(&server, GATEWAYS);
+    let names = || server.cli::<Vec<String>>(&["HKEYS", "keygate:{gateways}"]);
+    let before = names();
+    server.cli::<()>(&["DEL", "keygate:{gateways}", "keygate:{gateways}:registry"]);
+    let newcomer = open(&settings);
+    until("all are registered again", || before.iter().all(|name| names().contains(name)).then_some(()));
+    until("so is the newcomer", || (names().len() == GATEWAYS + 1).then_some(()));
+    let mut uses: Vec<Use> = Vec::new();
+    for gateway in gateways.iter().chain([&newcomer]) {
+        let begun = Instant::now();
+        drop(admit_by_redis(gateway, &key));
+        uses.push(Use { begun, ended: Instant::now(), provisional: false });
+    }
+    server.stop_process();
+    let stopped = Instant::now();
+    let hammering_newcomer = tokio::spawn(hammer(newcomer, vec![key], stopped + Duration::from_secs(3)));
+    uses.extend(hammered(&gateways, &[key], Duration::from_secs(3)));
+    let offline = uses.iter().filter(|use_| use_.provisional).count();
+    assert!(offline >= least(20), "{offline}: gateways admit without Redis");
+    assert_eq!(block_on(hammering_newcomer).unwrap().len(), 0, "the newcomer admits nothing");
+    check_windows(&uses);
+    server.resume();
+    gateways.iter().for_each(|gateway| block_on(gateway.close()));
+}
+
 #[test]
 fn gateway_that_is_cut_off_repays_its_share_below_zero() {
     let (_entered, server) = enter_with_server();

@@ -29,7 +29,7 @@ const OUTCOME_WRITTEN: u64 = 11_000;
 /// Time until an outcome is synced, when uses are: two syncs, of which one is under way.
 const OUTCOME_SYNCED: u64 = OUTCOME_WRITTEN + 2 * 8_000;
 /// Time after an outage of the disk until what was kept is written.
-const WRITTEN_AFTER_OUTAGE: u64 = 120_000;
+pub const WRITTEN_AFTER_OUTAGE: u64 = 120_000;
 
 /// A use, as its gateway knows it.
 #[derive(Clone, Copy, Debug)]
@@ -120,7 +120,8 @@ impl AuditCheck {
         if now < full_until + after_outage {
             since = since.min(full_from.saturating_sub(OUTCOME_SYNCED));
         }
-        if let Some(failed) = gateway.journal.failed {
+        // The disk may have been full once more since.
+        if let Some((failed, (full_from, full_until))) = gateway.journal.failed {
             let is_after_outage = failed < full_until + WRITTEN_AFTER_OUTAGE + OUTCOME_SYNCED;
             let from = if is_after_outage { failed.min(full_from) } else { failed };
             since = since.min(from - OUTCOME_SYNCED);

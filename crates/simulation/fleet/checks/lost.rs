@@ -3,7 +3,8 @@
 //! docs/redis.md: "A key, a token or a session is never refused for good because the state lost it. Restore the state,
 //! and gateways serve on by themselves." So
 //!
-//! - no key is refused as unknown: all keys of the simulation exist;
+//! - no key is refused as unknown: all keys of the simulation exist. To a gateway on a new machine a lost state is a
+//!   new one, until another gateway says there that it misses its state;
 //! - no revocation is acknowledged of which a write went into a shard without its data. One that was written before the
 //!   loss may be acknowledged after it: the loss undoes it, as a failover does;
 //! - a request is refused for a lost state only while the shard of its key or of the identity is lost, or until its
@@ -22,6 +23,9 @@ impl World {
     pub fn refuse_unknown(&mut self, id: u64) {
         let (process, key) = (self.requests[&id].process, self.requests[&id].key);
         let shard = self.directory.shard_of_key(key);
+        if self.shards[self.log_shard].is_lost() && self.gateways[process.gateway].identity.memory().is_none() {
+            return self.refuse(id, "unknown in a state that looks new");
+        }
         let lost = if self.shards[shard].is_lost() { "which has lost its data" } else { "which has its data" };
         let text = format!("key {key}: refused as unknown at gateway {}, by shard {shard}, {lost}", process.gateway);
         self.break_bound("lost state", text, Offender { gateway: process.gateway, key, org: NONE, shard });

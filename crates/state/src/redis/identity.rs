@@ -19,6 +19,7 @@ use redis::cmd;
 use tokio::time::{sleep, timeout};
 
 use super::directory::{Check, CommitError, Record, Transaction, Transactions};
+use super::slots::begin_registry;
 use super::unavailable::read;
 use crate::identity::{Continuity, Discontinuity, StateId, StateIdentity};
 use crate::import::ImportError;
@@ -137,10 +138,14 @@ impl IdentityRecord<'_> {
         transaction.check(Check::NoField(record, FIELDS[0]), ());
         transaction.hset(record, &fields(&fresh));
         // A state from before there were identities.
-        if self.0.client.query(cmd("EXISTS").arg(names.orgs())).await? {
+        let has_orgs: bool = self.0.client.query(cmd("EXISTS").arg(names.orgs())).await?;
+        if has_orgs {
             transaction.hset_field(record, HAS_ORGS, "1");
         }
         self.0.commit(transaction).await?;
+        if !has_orgs && let Err(error) = begin_registry(&self.0.client, names).await {
+            tracing::debug!(%error, "the gateways divide no limits before all that there may be have registered");
+        }
         Ok(())
     }
 

@@ -24,6 +24,7 @@
 //! | version of this layout | `P:{orgs}:format` | hash |
 //! | owner of a key digest, present or past | `P:digest:HEX` | hash: the key's id, and the time of the claim |
 //! | live gateways | `P:{gateways}` | hash |
+//! | whether gateways are missing there | `P:{gateways}:registry` | hash |
 //! | signs of life of a server, by the first number whose hash slot it has | `P:{alive:NUMBER}` | hash that expires |
 //! | web session | `P:session:HEX` | hash that expires |
 //! | digests of sessions by session id | `P:{sessions}:digests` | hash |
@@ -170,6 +171,11 @@ impl RecordNames {
 
     pub(super) fn cursor_secret(&self) -> String {
         format!("{}:{{orgs}}:cursor_secret", self.prefix)
+    }
+
+    /// Facts about the record of the live gateways, by which it is known to lack some.
+    pub fn registry(&self) -> String {
+        format!("{}:registry", self.gateways())
     }
 
     /// Live gateways.

@@ -16,6 +16,9 @@
 //!
 //! A gateway that left or died makes the portions of the others smaller than they could be, until its entry expires.
 //!
+//! Entries that were lost are noticed (`scripts/heartbeat.lua`). Until every gateway that may admit is registered
+//! again, each goes on with the membership that it had, and has seen no join since; one that has none has no portion.
+//!
 //! On a Cluster heartbeats can be answered while an organization's primary is away, so a portion can change in an
 //! outage. Earlier inflow belongs to the earlier portions: a portion counts from the moment at which it began, or from
 //! which all others had seen this gateway.
@@ -36,9 +39,13 @@ pub struct Portion {
 /// Registration of this gateway, as the reply to its last heartbeat reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Membership {
+    /// Time at which this gateway joined, by the clock of the server.
+    joined: u64,
     portion: Portion,
-    /// Every other gateway has seen that this one joined.
+    /// Every other gateway has seen that this one joined, and none is missing.
     is_settled: bool,
+    /// None of the gateways that may admit requests is missing.
+    is_whole: bool,
     /// The latest join of all gateways. The next heartbeat tells that this gateway has seen it.
     pub latest_join: u64,
     /// Begin of the heartbeat, in steady time.
@@ -98,13 +105,15 @@ impl OtherGateways {
 }
 
 impl Membership {
-    /// The membership of a gateway that joined at `joined`, beside the others.
-    pub fn new(joined: u64, others: OtherGateways, beat: Micros) -> Self {
+    /// The membership of a gateway that joined at `joined`, beside the others; `is_whole` says that none is missing.
+    pub fn new(joined: u64, others: OtherGateways, is_whole: bool, beat: Micros) -> Self {
         debug_assert!(others.earlier <= others.count, "those that joined earlier are among the others");
         let number = |count: u64| u32::try_from(count).unwrap_or(u32::MAX);
         Self {
+            joined,
             portion: Portion::new(number(others.count).saturating_add(1), number(others.earlier)),
-            is_settled: others.least_seen >= joined,
+            is_settled: is_whole && others.least_seen >= joined,
+            is_whole,
             latest_join: others.latest_join.max(joined),
             beat,
             portion_since: beat,
@@ -114,6 +123,9 @@ impl Membership {
     /// This membership, which follows `previous` at `now`, in steady time.
     #[must_use]
     pub fn following(self, previous: Option<Self>, now: Micros) -> Self {
+        if let Some(previous) = previous.filter(|previous| !self.is_whole && previous.joined == self.joined) {
+            return Self { beat: self.beat, is_whole: false, ..previous };
+        }
         // While not all had seen this gateway, they divided without it: only from then on is its portion its own.
         let same = previous.filter(|previous| previous.is_settled && previous.portion == self.portion);
         Self { portion_since: same.map_or(now, |previous| previous.portion_since), ..self }
@@ -121,8 +133,13 @@ impl Membership {
 
     /// Decodes the reply of `heartbeat.lua`.
     pub fn decode(packed: &[u8], beat: Micros) -> Option<Self> {
-        let [joined, count, earlier, least_seen, latest_join] = unpack(packed)?;
-        Some(Self::new(joined, OtherGateways { count, earlier, least_seen, latest_join }, beat))
+        let [joined, count, earlier, least_seen, latest_join, is_whole] = unpack(packed)?;
+        Some(Self::new(joined, OtherGateways { count, earlier, least_seen, latest_join }, is_whole == 1, beat))
+    }
+
+    /// Time at which this gateway joined while its entry should be live, `lifetime` after the last heartbeat; then 0.
+    pub fn claimed_join(self, lifetime: u64, now: Micros) -> u64 {
+        if now <= Micros(self.beat.0.saturating_add(lifetime)) { self.joined } else { 0 }
     }
 
     /// Live gateways, this one included.
@@ -167,7 +184,7 @@ mod tests {
     }
 
     fn membership(joined: u64, others: &[(u64, u64)], beat: Micros) -> Membership {
-        Membership::new(joined, OtherGateways::of(joined, others.iter().copied()), beat)
+        Membership::new(joined, OtherGateways::of(joined, others.iter().copied()), true, beat)
     }
 
     #[test]
@@ -196,11 +213,37 @@ mod tests {
     }
 
     #[test]
+    fn gateway_keeps_its_portion_while_others_are_missing() {
+        let others = [(3, 6), (6, 6)];
+        let before = membership(5, &others, Micros(10)).following(None, Micros(11));
+        assert_eq!(before.portion(Micros(15), LEASE), Some((Portion::new(3, 1), Micros(15))));
+        let missing = |joined, beat| Membership::new(joined, OtherGateways::of(joined, [(9, 0)]), false, Micros(beat));
+        let kept = missing(5, 20).following(Some(before), Micros(21));
+        assert_eq!(kept.portion(Micros(15), LEASE), Some((Portion::new(3, 1), Micros(15))));
+        assert!(kept.portion(Micros(10).after(LEASE), LEASE).is_some(), "it is registered anew");
+        assert_eq!(kept.latest_join, 6, "it has not divided with the one that joined since");
+        assert_eq!(
+            missing(10, 20).following(Some(before), Micros(21)).portion(Micros(15), LEASE),
+            None,
+            "it joined anew"
+        );
+        assert_eq!(missing(10, 20).following(None, Micros(21)).portion(Micros(21), LEASE), None);
+        let whole = membership(5, &[(3, 9), (6, 9), (9, 9)], Micros(30)).following(Some(kept), Micros(31));
+        assert_eq!(whole.portion(Micros(15), LEASE), Some((Portion::new(4, 1), Micros(31))));
+    }
+
+    #[test]
+    fn join_is_claimed_while_the_entry_should_be_live() {
+        let member = membership(5, &[], Micros(10));
+        assert_eq!([20, 21].map(|now| member.claimed_join(10, Micros(now))), [5, 0]);
+    }
+
+    #[test]
     fn reply_is_decoded() {
-        let packed: Vec<u8> = [7.0, 2.0, 1.0, 7.0, 8.0].into_iter().flat_map(f64::to_le_bytes).collect();
+        let packed: Vec<u8> = [7.0, 2.0, 1.0, 7.0, 8.0, 1.0].into_iter().flat_map(f64::to_le_bytes).collect();
         let others = [(3, 8), (8, 7)];
         assert_eq!(Membership::decode(&packed, Micros(1)), Some(membership(7, &others, Micros(1))));
-        assert_eq!(Membership::decode(&packed[..32], Micros(1)), None);
+        assert_eq!(Membership::decode(&packed[..40], Micros(1)), None);
     }
 
     proptest! {

@@ -65,7 +65,7 @@ pub use lease::{Resync, SlotLease, SlotReportReply};
 pub(super) use membership::OtherGateways;
 pub use membership::{Membership, Portion};
 pub use permit::Permits;
-pub(super) use registration::keep_registered;
+pub(super) use registration::{begin_registry, keep_registered};
 pub use sign_of_life::{HashSlots, SignOfLife, sign_argument};
 pub(super) use slot_leases::keep_signs_of_life;
 pub use slot_leases::{SlotLeases, SlotReport};

@@ -12,6 +12,7 @@ use tokio::time::sleep;
 
 use super::membership::Membership;
 use super::slot_leases::SlotLeases;
+use crate::redis::record_names::RecordNames;
 use crate::redis::slot_numbers::gateways_slot;
 use domain::clock::{self, Micros};
 use redis_client::{CommandError, RedisClient};
@@ -41,7 +42,7 @@ impl SlotLeases {
     /// Reports all releases, deletes the entries of leases that hold nothing, and removes this gateway's registration,
     /// side by side: the registration may be on another node than the leases.
     pub(crate) async fn deregister(&self, client: &RedisClient) -> Result<(), CommandError> {
-        let ((), deregistered) = tokio::join!(self.report_all(client), self.send_heartbeat(client, 0));
+        let ((), deregistered) = tokio::join!(self.report_all(client), self.send_heartbeat(client, 0, [0; 2]));
         deregistered.map(drop)
     }
 
@@ -53,9 +54,13 @@ impl SlotLeases {
         if is_settled { longest } else { retry_interval(gateways).min(longest) }
     }
 
-    /// The latest join of all gateways that this one has seen.
-    pub fn seen(&self) -> u64 {
-        self.membership().map_or(0, |membership| membership.latest_join)
+    /// The latest join of all gateways that this one has seen, and its own while its entry should be live; zeros for
+    /// none.
+    pub fn seen(&self, now: Micros) -> [u64; 2] {
+        let Some(membership) = self.membership() else { return [0; 2] };
+        let claimed = membership.claimed_join(self.settings.registration_micros(), now);
+        // The others may have forgotten it: what it has seen says nothing any more.
+        if claimed > 0 { [membership.latest_join, claimed] } else { [0; 2] }
     }
 
     /// Applies the reply to a heartbeat that began at `beat`, and told that this gateway had `seen` a join; times are
@@ -71,20 +76,30 @@ impl SlotLeases {
     async fn register(&self, client: &RedisClient) -> Result<bool, CommandError> {
         // Read before the heartbeat: the entry lives no shorter than from here.
         let beat = clock::steady();
-        let seen = self.seen();
-        let reply = self.send_heartbeat(client, self.settings.registration_micros()).await?;
+        let [seen, claimed] = self.seen(beat);
+        let reply = self.send_heartbeat(client, self.settings.registration_micros(), [seen, claimed]).await?;
         let Value::BulkString(packed) = reply else { return Err(CommandError::UnexpectedReply) };
         self.complete_heartbeat(&packed, beat, seen, clock::steady()).ok_or(CommandError::UnexpectedReply)
     }
 
     /// Runs `heartbeat.lua`. A lifetime of 0 removes the registration.
-    async fn send_heartbeat(&self, client: &RedisClient, lifetime: u64) -> Result<Value, CommandError> {
-        let gateways = self.names.gateways();
-        let lifetime = lifetime.to_string();
-        let seen = self.seen().to_string();
-        let arguments: [&[u8]; 3] = [&self.gateway_id, lifetime.as_bytes(), seen.as_bytes()];
-        client.run(gateways_slot(), &self.scripts.heartbeat, &[gateways.as_bytes()], &arguments).await
+    async fn send_heartbeat(
+        &self,
+        client: &RedisClient,
+        lifetime: u64,
+        [seen, claimed]: [u64; 2],
+    ) -> Result<Value, CommandError> {
+        let (gateways, registry) = (self.names.gateways(), self.names.registry());
+        let keys = [gateways.as_bytes(), registry.as_bytes()];
+        let [lifetime, seen, claimed] = [lifetime, seen, claimed].map(|number| number.to_string());
+        let arguments: [&[u8]; 4] = [&self.gateway_id, lifetime.as_bytes(), seen.as_bytes(), claimed.as_bytes()];
+        client.run(gateways_slot(), &self.scripts.heartbeat, &keys, &arguments).await
     }
+}
+
+/// Notes in a new state that no gateway was there before: the first ones need not wait for any that they do not know.
+pub(crate) async fn begin_registry(client: &RedisClient, names: &RecordNames) -> Result<(), CommandError> {
+    client.query(redis::cmd("HSET").arg(names.registry()).arg(&["begun", "0", "whole_from", "0"])).await
 }
 
 #[cfg(test)]

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use platform::postgresql;
+use tokio_postgres::error::SqlState;
 
 /// Reason why the records of all gateways will not be readable.
 #[derive(Debug, thiserror::Error)]
@@ -27,6 +28,9 @@ pub(crate) enum FleetError {
     /// The last read has failed a moment ago.
     #[error("PostgreSQL could not be read a moment ago")]
     JustFailed,
+    /// The tables are not there.
+    #[error("no gateway has shipped records into this database yet")]
+    NothingShipped,
     /// A record is not one of this version.
     #[error("a record in PostgreSQL cannot be read; was it written by a newer version?")]
     Record(#[from] serde_json::Error),
@@ -34,6 +38,9 @@ pub(crate) enum FleetError {
 
 impl From<tokio_postgres::Error> for FleetError {
     fn from(error: tokio_postgres::Error) -> Self {
-        Self::Postgresql(error.into())
+        match error.code() {
+            Some(&SqlState::UNDEFINED_TABLE) => Self::NothingShipped,
+            _ => Self::Postgresql(error.into()),
+        }
     }
 }

@@ -115,7 +115,7 @@ impl World {
         let gateway = self.gateways.get_mut(&number).unwrap();
         let seen = gateway.membership.map_or(0, |membership| membership.latest_join);
         self.redis.entries.insert(number, Entry { beat: now, joined, seen });
-        let membership = Membership::new(joined, others, Micros(now + gateway.offset));
+        let membership = Membership::new(joined, others, true, Micros(now + gateway.offset));
         gateway.membership = Some(membership.following(gateway.membership, Micros(now + gateway.offset)));
         gateway.next_beat = now + if membership.is_settled(seen) { 3_300_000 } else { 100_000 };
     }
