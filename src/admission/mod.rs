@@ -40,7 +40,7 @@ use credential::{Credential, Places};
 pub use host::HostPattern;
 pub use path::{Ambiguity, Segment, comparable, literal_error, pattern_segments};
 pub use routes::{MeteredCost, Route, Routes};
-pub use settings::{CostField, RouteSettings, ServedResource};
+pub use settings::{CostMember, CostSource, RouteSettings, ServedResource};
 
 /// Authenticates and authorizes requests.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use super::cors::{CorsPolicy, CorsSettings, preflight_method};
 use super::host::HostTrees;
 use super::path::{LenientPath, comparable};
 use super::route_tree::RouteTree;
-use super::settings::{CostField, RouteSettings, ServedResource};
+use super::settings::{CostSource, RouteSettings, ServedResource};
 use domain::budget::Cost;
 use domain::head_fields::CredentialFields;
 use domain::identity::Permission;
@@ -96,8 +96,8 @@ pub struct Route {
 /// Cost that responses say.
 #[derive(Debug)]
 pub struct MeteredCost {
-    /// Field that has it.
-    pub field: CostField,
+    /// Place in which they say it.
+    pub source: CostSource,
     /// Counter of requests that cost more than they had reserved.
     pub over: IntCounter,
 }
@@ -222,7 +222,10 @@ impl Route {
             public: route.is_public.then(|| metrics.public_route(&route.name)),
             permission: route.permission.clone(),
             cost: route.cost,
-            cost_from: route.cost_from.clone().map(|field| MeteredCost { field, over: metrics.cost_over(&route.name) }),
+            cost_from: route
+                .cost_from
+                .clone()
+                .map(|source| MeteredCost { source, over: metrics.cost_over(&route.name) }),
             pass_authorization: route.pass_authorization,
             query_in_audit: route.query_in_audit,
             log_query: route.log_query,

@@ -1,5 +1,8 @@
 //! Settings of routes.
 
+use std::str::FromStr;
+use std::sync::Arc;
+
 use http::{HeaderName, Method};
 
 use super::cors::CorsSettings;
@@ -36,7 +39,7 @@ pub struct RouteSettings {
     /// Cost of a request.
     pub cost: Cost,
     /// Field of the response that says what the request has cost of a budget; none: the cost is known beforehand.
-    pub cost_from: Option<CostField>,
+    pub cost_from: Option<CostSource>,
     /// True if `Authorization` is the upstream's: the key comes in another field.
     pub pass_authorization: bool,
     /// True if audit records show the query string.
@@ -55,13 +58,44 @@ pub struct RouteSettings {
     pub empty_segments: bool,
 }
 
-/// Field of a response, in its head or its trailers, that says what the request has cost of a budget.
+/// Places of a response in which it says what its request has cost of a budget.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct CostField {
-    /// Its name.
-    pub name: HeaderName,
+pub struct CostSource {
+    /// Field of its head or its trailers.
+    pub field: Option<HeaderName>,
+    /// Member of its body, where no field says it.
+    pub member: Option<CostMember>,
     /// Decimal places of its number that are whole units: 6 where a unit is 0.000001. 0: a whole number of units.
     pub places: u8,
+}
+
+/// Member of a JSON document, by the names on the way to it, such as `usage.total_tokens`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CostMember {
+    /// JSON Pointer (RFC 6901).
+    pub pointer: Arc<str>,
+    /// The last name, in quotation marks, as a document has it.
+    pub last: Arc<str>,
+}
+
+/// A text that is not the path of a member.
+#[derive(Debug, thiserror::Error)]
+#[error("is not names of members with dots between them, each of letters, digits, `_` and `-`")]
+pub struct InvalidMember;
+
+impl FromStr for CostMember {
+    type Err = InvalidMember;
+
+    fn from_str(text: &str) -> Result<Self, InvalidMember> {
+        let is_plain = |name: &str| {
+            !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_-".contains(&byte))
+        };
+        if !text.split('.').all(is_plain) {
+            return Err(InvalidMember);
+        }
+        let last = text.rsplit('.').next().unwrap_or_default();
+        Ok(Self { pointer: format!("/{}", text.replace('.', "/")).into(), last: format!("\"{last}\"").into() })
+    }
 }
 
 impl RouteSettings {

@@ -4,7 +4,7 @@ use http::HeaderValue;
 
 use super::cors;
 use crate::admission::{
-    CorsSettings, CostField, HostPattern, RouteSettings, ServedResource, literal_error, narrower_route,
+    CorsSettings, CostSource, HostPattern, RouteSettings, ServedResource, literal_error, narrower_route,
     pattern_segments,
 };
 use domain::budget::Cost;
@@ -194,16 +194,23 @@ fn protocol(value: &Value<'_>) -> Result<HeaderValue, Reported> {
     Ok(HeaderValue::try_from(lower).expect("a protocol's name has no other characters than a header value may have"))
 }
 
-/// Reads a cost: a number, or the most that a request may cost and the field of its response that says how much it was.
-fn cost(value: &Value<'_>) -> Result<(Cost, Option<CostField>), Reported> {
+/// Reads a cost: a number, or the most that a request may cost and where its response says how much it was.
+fn cost(value: &Value<'_>) -> Result<(Cost, Option<CostSource>), Reported> {
     if !value.is_block() {
         return Ok((Cost::fixed(value.integer(1..=MAX_TOKENS)?), None));
     }
     value.section(|section| {
         let at_most = section.required("at_most", |value| value.integer(1..=MAX_TOKENS));
-        let from = section.required("from", |value| value.parsed("the name of a field, such as X-Cost"));
+        let field = section.optional("from", |value| value.parsed("the name of a field, such as X-Cost"));
+        let member =
+            section.optional("from_body", |value| value.parsed("names of members, such as usage.total_tokens"));
         let places = section.value_or("unit", 0, decimal_places);
-        Ok((Cost::at_most(at_most?), Some(CostField { name: from?, places })))
+        let (at_most, field, member) = (at_most?, field?, member?);
+        if field.is_none() && member.is_none() {
+            let missing = "is missing, and so is `from_body`; one of them names what the response says its cost in";
+            return Err(section.report("from", missing));
+        }
+        Ok((Cost::at_most(at_most), Some(CostSource { field, member, places })))
     })
 }
 

@@ -86,7 +86,13 @@ impl Exchange {
                 }
                 self.end(Outcome::Completed);
             }
-            Some(Ok(frame)) => self.sent += frame.data_ref().map_or(0, |data| data.len() as u64),
+            Some(Ok(frame)) => {
+                let data = frame.data_ref().map_or(&[][..], |data| data);
+                self.sent += data.len() as u64;
+                if let Some(metering) = &mut self.metering {
+                    metering.read_body(data);
+                }
+            }
             Some(Err(error)) => {
                 tracing::debug!(%error, "a response from the upstream ended early");
                 let is_uploaded = self.upload.error().is_none();

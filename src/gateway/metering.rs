@@ -1,16 +1,18 @@
-//! Metering of a request whose cost its response says, in its head or in its trailers.
+//! Metering of a request whose cost its response says, in its head, its trailers or its body.
 
 use std::sync::Once;
 
 use http::HeaderMap;
 use prometheus::IntCounter;
 
-use crate::admission::{CostField, Route};
+use super::metered_body::MeteredBody;
+use crate::admission::{CostSource, Route};
 use state::Permit;
 
 /// The cost of one request, as far as its response has said it.
 pub(super) struct Metering {
-    field: CostField,
+    source: CostSource,
+    body: Option<MeteredBody>,
     /// Units that the request has reserved: its cost, unless the response says another one.
     reserved: u64,
     told: Told,
@@ -30,8 +32,21 @@ impl Metering {
     /// The metering of a request that has reserved units of a budget on a route whose responses say their cost.
     pub(super) fn of(route: &Route, permit: &Permit) -> Option<Box<Self>> {
         let (metered, reservation) = route.cost_from.as_ref().zip(permit.reservation())?;
-        let (field, over) = (metered.field.clone(), metered.over.clone());
-        Some(Box::new(Self { field, reserved: reservation.units, told: Told::Nothing, over }))
+        let (source, over) = (metered.source.clone(), metered.over.clone());
+        Some(Box::new(Self { source, body: None, reserved: reservation.units, told: Told::Nothing, over }))
+    }
+
+    /// Reads the head of the response, whose body is to come.
+    pub(super) fn read_head(&mut self, fields: &HeaderMap) {
+        self.read(fields);
+        self.body = self.source.member.as_ref().and_then(|member| MeteredBody::of(fields, member));
+    }
+
+    /// Reads a piece of the body.
+    pub(super) fn read_body(&mut self, data: &[u8]) {
+        if let Some(body) = &mut self.body {
+            body.read(data);
+        }
     }
 
     /// Reads the field of a head, or of trailers.
@@ -41,8 +56,9 @@ impl Metering {
 
     /// The same of fields that another proxy describes.
     pub(super) fn read_fields<'f>(&mut self, fields: impl Iterator<Item = (&'f str, &'f [u8])>) {
-        for (_, value) in fields.filter(|(name, _)| self.field.name == *name) {
-            let cost = str::from_utf8(value).ok().and_then(|text| units(text, self.field.places));
+        let Some(field) = &self.source.field else { return };
+        for (_, value) in fields.filter(|(name, _)| field == *name) {
+            let cost = str::from_utf8(value).ok().and_then(|text| units(text, self.source.places));
             self.told = match (self.told, cost) {
                 (Told::Nothing, Some(cost)) => Told::Cost(cost),
                 _ => Told::Unclear,
@@ -50,16 +66,27 @@ impl Metering {
         }
     }
 
-    /// Units that the request has cost. A response that says nothing clear has cost its reservation.
-    pub(super) fn cost(&self) -> u64 {
+    /// Units that the request has cost. A response that says nothing clear has cost its reservation, and so has one
+    /// without a field whose body was not sent as a whole.
+    pub(super) fn cost(&self, is_complete: bool) -> u64 {
         static WARNING: Once = Once::new();
-        let Told::Cost(cost) = self.told else { return self.reserved };
+        let of_body = || {
+            let number = self.body.as_ref().filter(|_| is_complete)?.finish()?;
+            units(&number, self.source.places)
+        };
+        let cost = match self.told {
+            Told::Cost(cost) => Some(cost),
+            Told::Nothing => of_body(),
+            Told::Unclear => None,
+        };
+        let Some(cost) = cost else { return self.reserved };
         if cost > self.reserved {
             self.over.inc();
-            let (field, reserved) = (&self.field.name, self.reserved);
+            let reserved = self.reserved;
             WARNING.call_once(|| {
                 tracing::warn!(
-                    %field, cost, reserved,
+                    cost,
+                    reserved,
                     "a response costs more than its request reserved, and exceeds its budget; raise `cost.at_most` of \
                      the route (keygate_cost_over_total counts further ones)"
                 );
@@ -99,8 +126,8 @@ mod tests {
     fn metered(responses: &[&[&str]]) -> u64 {
         let over = IntCounter::new("over", "over").unwrap();
         let name = HeaderName::from_static("x-cost");
-        let field = CostField { name: name.clone(), places: 0 };
-        let mut metering = Metering { field, reserved: 8000, told: Told::Nothing, over };
+        let source = CostSource { field: Some(name.clone()), member: None, places: 0 };
+        let mut metering = Metering { source, body: None, reserved: 8000, told: Told::Nothing, over };
         for values in responses {
             let mut fields = HeaderMap::new();
             for value in *values {
@@ -108,7 +135,7 @@ mod tests {
             }
             metering.read(&fields);
         }
-        metering.cost()
+        metering.cost(true)
     }
 
     #[test]

@@ -47,6 +47,7 @@ mod own_response;
 mod no_dashboard;
 mod caller_usage;
 mod usage;
+mod metered_body;
 mod metering;
 mod rate_limit;
 mod decisions;

@@ -81,7 +81,7 @@ impl Gateway {
         route.metrics.count_response(response.status());
         exchange.status = Some(response.status());
         if let Some(metering) = &mut exchange.metering {
-            metering.read(response.headers());
+            metering.read_head(response.headers());
         }
         let Some(caller) = exchange.caller() else { return };
         caller.rate_limit.write(response.headers_mut(), &self.policies, &self.memory);

@@ -73,6 +73,8 @@ const KINDS: &[Mistake] = &[
     ("value instead of a list", "[http://127.0.0.1:8081]", "http://127.0.0.1:8081"),
     ("cost above the burst", "/reports/**,", "/reports/**, cost: 1001,"),
     ("cost of the response without a budget", "/reports/**,", "/reports/**, cost: { at_most: 8000, from: X-Cost },"),
+    ("cost of a response that says it nowhere", "/reports/**,", "/reports/**, cost: { at_most: 8000 },"),
+    ("member of no document", "/reports/**,", "/reports/**, cost: { at_most: 8, from_body: usage total },"),
     ("cost of nothing", "/reports/**,", "/reports/**, cost: 0,"),
     ("value instead of a block", "limits:\n  key: { requests: 1000, per: 1h }", "limits:\n  key: 1000"),
     ("list instead of a block", "admin:\n  socket:", "admin:\n  - socket:"),

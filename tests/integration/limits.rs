@@ -1,6 +1,7 @@
 //! Limits on the wire: the bucket of a key, and the slots of an organization.
 
 use std::io::{Read as _, Write as _};
+use std::net::{Shutdown, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
@@ -192,7 +193,8 @@ fn budget_that_is_nearly_spent_is_recorded_once_also_after_a_restart() {
     assert_eq!((record.outcome, record.subject, record.key_id), (Outcome::Completed, None, None));
 }
 
-/// Answers with the cost that the path says, in the head or in trailers: `/head/12`, `/trailers/12`, `/none`.
+/// Answers with the cost that the path says: in the head, in trailers, in a document, or in an event of a stream that
+/// ends or is cut: `/head/12`, `/trailers/12`, `/document/12`, `/stream/12`, `/cut/12`, `/none`.
 pub(crate) fn metered_upstream() -> Upstream {
     Upstream::answering(|request, stream| {
         let mut parts = request.path().split('/').skip(1);
@@ -204,9 +206,26 @@ pub(crate) fn metered_upstream() -> Upstream {
             (Some("trailers"), Some(cost)) => {
                 format!("HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nok\r\n0\r\nx-cost: {cost}\r\n\r\n")
             }
+            (Some("document"), Some(cost)) => {
+                let body = format!("{{\"usage\":{{\"tokens\":{cost}}}}}");
+                let length = body.len();
+                format!("HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: {length}\r\n\r\n{body}")
+            }
+            (Some(kind @ ("stream" | "cut")), Some(cost)) => {
+                let end = if kind == "stream" { "0\r\n\r\n" } else { "" };
+                let event = format!("data: {{\"usage\":{{\"tokens\":{cost}}}}}\n\ndata: [DONE]\n\n");
+                format!(
+                    "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n\
+                     {:x}\r\n{event}\r\n{end}",
+                    event.len()
+                )
+            }
             _ => "HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n".to_owned(),
         };
         stream.write_all(answer.as_bytes()).ok();
+        if request.path().starts_with("/cut/") {
+            stream.shutdown(Shutdown::Both).ok();
+        }
     })
 }
 
@@ -215,13 +234,16 @@ fn response_says_what_its_request_has_cost() {
     let upstream = metered_upstream();
     let blocks = "plans: { sold: { requests: 100, per: 1s, quota: { units: 1000, per: month, of: org } } }\n\
                   limits: { plan: sold }\n\
-                  routes: [{ name: chat, path: '/**', cost: { at_most: 100, from: X-Cost } }]";
+                  routes: [{ name: chat, path: '/**', cost: { at_most: 100, from: X-Cost, from_body: usage.tokens } }]";
     let (mut gateway, key) = Gateway::with(&[upstream.address], blocks).and_secret();
     let mut client = Client::connect(gateway.address);
     let mut left = 1000;
     for (path, cost) in [
         ("/head/12", 12),
         ("/trailers/30", 30),
+        ("/document/20", 20),
+        ("/document/null", 100),
+        ("/stream/40", 40),
         ("/none", 100),
         ("/twice/5", 100),
         ("/head/many", 100),
@@ -239,7 +261,15 @@ fn response_says_what_its_request_has_cost() {
         });
     }
     let costs: Vec<Option<u64>> = gateway.records().iter().rev().map(|record| record.cost).collect();
-    assert_eq!(costs, [12, 30, 100, 100, 100, 0, 150].map(Some));
+    assert_eq!(costs, [12, 30, 20, 100, 40, 100, 100, 100, 0, 150].map(Some));
+    // A stream that is cut says nothing: it may have cost more.
+    let mut other = TcpStream::connect(gateway.address).unwrap();
+    write!(other, "GET /cut/7 HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {key}\r\nconnection: close\r\n\r\n")
+        .unwrap();
+    other.read_to_end(&mut Vec::new()).ok();
+    eventually("the cut exchange is recorded", || gateway.records().len() == costs.len() + 1);
+    assert_eq!((gateway.records()[0].outcome, gateway.records()[0].cost), (Outcome::UpstreamError, Some(100)));
+    left -= 100;
     assert_eq!(gateway.metric("keygate_cost_over_total{route=\"chat\"}"), 1.0);
     // It is exact after a restart, too.
     drop(client);

@@ -5,7 +5,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use serde_json::json;
+use serde_json::{Value, json};
 use tempfile::TempDir;
 
 use crate::limits::budget_left;
@@ -17,7 +17,8 @@ const COST: &str = "x-litellm-response-cost";
 /// Units of a dollar, by the page.
 const UNITS: f64 = 1e8;
 /// Models, each with its answer. Their prices differ.
-const MODELS: &str = "model_list:
+const MODELS: &str = "litellm_settings: { include_cost_in_streaming_usage: true }
+model_list:
 - { model_name: small, litellm_params: { model: openai/gpt-4o-mini, api_key: none, mock_response: 'Forty-two.' } }
 - { model_name: large, litellm_params: { model: openai/gpt-4o, api_key: none, mock_response: 'It is not yet known.' } }
 ";
@@ -68,10 +69,18 @@ impl Drop for LiteLlm {
     }
 }
 
-fn ask(client: &mut Client, key: &str, model: &str, streamed: bool) -> Response {
+/// Kind of an answer; a streamed one comes with or without its usage.
+#[derive(Clone, Copy, PartialEq)]
+enum Streamed {
+    No,
+    WithUsage,
+    WithoutUsage,
+}
+
+fn ask(client: &mut Client, key: &str, model: &str, streamed: Streamed) -> Response {
     let message = json!([{ "role": "user", "content": "What is the answer?" }]);
-    let mut body = json!({ "model": model, "messages": message, "stream": streamed });
-    if streamed {
+    let mut body = json!({ "model": model, "messages": message, "stream": streamed != Streamed::No });
+    if streamed == Streamed::WithUsage {
         body["stream_options"] = json!({ "include_usage": true });
     }
     let headers = [("Content-Type", "application/json")];
@@ -94,7 +103,7 @@ fn bill_of_a_language_model_is_what_the_budget_has_spent() {
     let (mut bill, mut answers) = (0.0, 0);
     for _ in 0..10 {
         for model in ["small", "large"] {
-            let response = ask(&mut client, &key, model, false);
+            let response = ask(&mut client, &key, model, Streamed::No);
             let cost = billed(&response).expect("a cost");
             assert!(cost > 0.0 && response.header(COST) == response.header("x-litellm-response-cost-original"));
             bill += cost;
@@ -108,15 +117,25 @@ fn bill_of_a_language_model_is_what_the_budget_has_spent() {
     assert!((bill - bill.round()).abs() < 1e-3, "prices are whole numbers of units: {bill}");
     assert_eq!(spent(answers), bill.round() as u64, "the bill, to the unit");
 
-    // The head of a streamed answer is sent before its cost is known: the reservation is the cost.
+    // The head of a streamed answer is sent before its cost is known, which is in its last event.
     for model in ["small", "large"] {
-        let response = ask(&mut client, &key, model, true);
+        let response = ask(&mut client, &key, model, Streamed::WithUsage);
         assert_eq!(billed(&response), None);
         assert_eq!(response.header("x-litellm-response-cost-original"), Some("0.0"), "the trap that the page names");
-        assert!(String::from_utf8_lossy(&response.body).contains("data: [DONE]"), "{response:?}");
+        let body = String::from_utf8(response.body).unwrap();
+        assert!(body.contains("data: [DONE]"), "{body}");
+        let usage = body.lines().filter_map(|line| line.strip_prefix("data: ")).find(|data| data.contains("\"cost\""));
+        let usage: Value = serde_json::from_str(usage.expect("an event with the cost")).unwrap();
+        bill += usage["usage"]["cost"].as_f64().unwrap() * UNITS;
+        answers += 1;
     }
-    let used = bill.round() as u64 + 2 * 1_000_000;
-    assert_eq!(spent(answers + 2), used);
-    let last = ask(&mut client, &key, "small", false);
+    assert!((bill - bill.round()).abs() < 1e-3, "prices are whole numbers of units: {bill}");
+    assert_eq!(spent(answers), bill.round() as u64, "the bill of the streams as well, to the unit");
+
+    // The client of this one did not ask for its usage: the reservation is the cost.
+    ask(&mut client, &key, "small", Streamed::WithoutUsage);
+    let used = bill.round() as u64 + 1_000_000;
+    assert_eq!(spent(answers + 1), used);
+    let last = ask(&mut client, &key, "small", Streamed::No);
     assert_eq!(budget_left(&last).0, 500_000_000 - used - 1_000_000, "what the customer sees");
 }
