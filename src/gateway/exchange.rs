@@ -279,7 +279,7 @@ impl Drop for Exchange {
             let cost = if caller.is_unsent { Some(0) } else { cost };
             let settled = cost.and_then(|cost| {
                 let reservation = caller.permit.take()?.into_reservation()?;
-                Some(Settled { cost, returned: reservation.settle(cost)? })
+                Some(Settled { cost, returned: reservation.settle(cost) })
             });
             match (entry, settled) {
                 (Some(entry), Some(settled)) => entry.close_settled(end, settled),

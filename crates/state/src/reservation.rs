@@ -21,8 +21,6 @@ pub struct Reservation {
 enum Counter {
     Embedded(Arc<BudgetMeter>),
     Redis(RedisReservation),
-    /// With the process that has the state: what does not come back there stays spent.
-    Elsewhere,
 }
 
 impl Reservation {
@@ -34,19 +32,14 @@ impl Reservation {
         Self { total, units, counter: Counter::Redis(counter) }
     }
 
-    pub(crate) fn elsewhere(total: BudgetTotal, units: u64) -> Self {
-        Self { total, units, counter: Counter::Elsewhere }
-    }
-
     /// The request has cost `actual` units: what it reserved beyond that comes back, into the same period only; what it
-    /// cost beyond its reservation is charged. Returns what has come back to the subject by now; `None`
-    /// where nothing comes back.
-    pub fn settle(self, actual: u64) -> Option<BudgetTotal> {
-        Some(match self.counter {
+    /// cost beyond its reservation is charged. Returns what has come back to the subject by now, as far as this process
+    /// knows.
+    pub fn settle(self, actual: u64) -> BudgetTotal {
+        match self.counter {
             Counter::Embedded(meter) => meter.settle(self.total.start, self.units, actual),
             Counter::Redis(counter) => counter.settle(self.total.start, self.units, actual),
-            Counter::Elsewhere => return None,
-        })
+        }
     }
 
     /// Start of the period in which it was reserved.

@@ -1,7 +1,8 @@
 //! Link between the two processes after a hand-over of an embedded state, until the old one has ended.
 //!
 //! - The old process asks for decisions about requests that still arrive on its connections, and for sessions. The new
-//!   one decides them as its own, and holds their slots until the old one releases them, or has ended.
+//!   one decides them as its own, and holds their slots until the old one releases them, or has ended. It is told what
+//!   comes back to the budgets when they end.
 //! - The new process reports revocations, which end what is open at the old one.
 //! - On Redis nothing is asked: the link shows that the old process has not ended.
 
@@ -22,7 +23,7 @@ use domain::clock::Micros;
 use domain::identity::{OrgId, SessionId, UserId};
 use domain::key::{KeyDigest, KeyId};
 use domain::session::TokenDigest;
-use state::embedded::{DecisionRecord, OwnedAccess, OwnedDecideRequest, SuccessorRequest};
+use state::embedded::{DecisionRecord, OwnedAccess, OwnedDecideRequest, Settlement, SuccessorRequest};
 use state::{Decision, Permit, RevocationEntry, Session, State};
 
 /// Pause between two looks at the revocation log.
@@ -56,6 +57,7 @@ enum Question {
     Release {
         n: u64,
     },
+    Settle(Settlement),
 }
 
 /// Messages of the new process.
@@ -131,6 +133,12 @@ fn send_questions(
             SuccessorRequest::Session(digest, now, reply) => {
                 (Question::FindSession { n, digest: *digest.as_bytes(), now }, PendingReply::Session(reply))
             }
+            SuccessorRequest::Settle(settlement) => {
+                if send(sending, &Question::Settle(settlement)).is_err() {
+                    return;
+                }
+                continue;
+            }
         };
         match lock(pending).as_mut() {
             Some(pending) => drop(pending.insert(n, waiting)),
@@ -161,7 +169,8 @@ fn receive_replies(channel: &Channel, state: &State, release: &mpsc::UnboundedSe
         match answer {
             Answer::Decided { n, decision } => {
                 if let Some(PendingReply::Decision(digest, reply)) = take(n)
-                    && let Some(decision) = decision.into_decision(digest, n, release)
+                    && let State::Embedded(state) = state
+                    && let Some(decision) = state.adopt(decision, digest, n, release)
                 {
                     // An error says that the request has ended: the decision is dropped, which releases its slot.
                     reply.send(decision).ok();
@@ -226,6 +235,12 @@ fn answer_questions(receiving: &Channel, state: &State, sending: &Mutex<Channel>
             }
             Question::Release { n } => {
                 slots.remove(&n);
+                continue;
+            }
+            Question::Settle(settlement) => {
+                if let State::Embedded(state) = state {
+                    state.settle(settlement);
+                }
                 continue;
             }
         };

@@ -171,7 +171,7 @@ impl History {
         let (start, units) = (reservation.start(), reservation.units);
         let day = self.days.entry(start).or_default();
         (day.open, day.ended) = (day.open - units, day.ended + actual);
-        let returned = reservation.settle(actual).unwrap();
+        let returned = reservation.settle(actual);
         match &mut self.storage {
             Storage::File(_, [_, lines]) => lines.push(returned),
             Storage::Server(_) => *gateway.untold.entry(start).or_default() += units - actual,

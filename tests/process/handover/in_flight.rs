@@ -240,6 +240,43 @@ fn slot_of_a_request_that_came_to_the_old_process_after_the_hand_over_is_free_wh
     lineage.stop();
 }
 
+/// One request was decided by the old process, and one by the new process for the old one.
+#[test]
+fn budget_of_requests_at_the_old_process_comes_back_to_the_new_one() {
+    let backend = Backend::start();
+    let blocks = BLOCKS.replace(
+        "limits: {",
+        "plans: { sold: { requests: 9, per: 1s, quota: { units: 1000, per: month, of: key } } }\nlimits: { plan: sold,",
+    );
+    let blocks = blocks.replace("upgrade: [websocket]", "upgrade: [websocket], cost: { at_most: 100, from: X-Cost }");
+    let (setup, key) = Setup::new(backend.upstream.address, &blocks).and_key();
+    let mut lineage = Lineage::start(setup);
+    reconfigure(&lineage, "lame_duck: 200ms", "lame_duck: 20s");
+    let tunnel = Tunnel::open(&lineage.setup, &key);
+    let mut kept = kept(&lineage, &key);
+    let mut waiting = slow(&lineage, &key);
+    eventually("the request is at the upstream", || backend.slow() == 1);
+    let replaced = lineage.upgrade();
+    kept.send(head("GET", "/slow", &key, &[], 0));
+    eventually("the request is at the upstream", || backend.slow() == 2);
+    let used = || {
+        let shown = lineage.setup.ok(&["quota", "show", "--key", &key[8..17], "--json"]);
+        serde_json::from_str::<serde_json::Value>(&shown).unwrap()["used"].as_u64().unwrap()
+    };
+    assert_eq!(used(), 100 + 7 + 2 * 100, "the tunnel, one that has ended, and two that are open");
+    backend.release(2);
+    assert_eq!([waiting.response().status, kept.response().status], [200, 200]);
+    eventually("93 of each come back", || used() == 100 + 3 * 7);
+    tunnel.close();
+    signal(replaced, "TERM");
+    lineage.wait_for_end(replaced);
+    let exported = lineage.setup.ok(&["audit", "export"]);
+    let records = exported.lines().map(|line| serde_json::from_str::<serde_json::Value>(line).unwrap());
+    assert_eq!(records.filter_map(|record| record["cost"].as_u64()).sum::<u64>(), 100 + 3 * 7, "so say the records");
+    reconfigure(&lineage, "lame_duck: 20s", "lame_duck: 200ms");
+    lineage.stop();
+}
+
 #[test]
 fn request_that_came_to_the_old_process_after_the_hand_over_is_aborted_by_its_death() {
     let backend = Backend::start();

@@ -199,7 +199,7 @@ fn answer(counts: &Counts, received: &Received, stream: &mut TcpStream) {
             std::thread::sleep(Duration::from_millis(2));
         }
     }
-    stream.write_all(b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok").ok();
+    stream.write_all(b"HTTP/1.1 200 OK\r\nx-cost: 7\r\ncontent-length: 2\r\n\r\nok").ok();
 }
 
 /// A tunnel through the gateway, whose far end echoes.

@@ -5,8 +5,9 @@
 //!   any order.
 //! - Meters are written back before the checkpoint that says that the journal's lines up to there are counted.
 
-use std::sync::Arc;
+use std::fmt::Debug;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 
 use dashmap::DashMap;
 use parking_lot::{Mutex, MutexGuard};
@@ -27,6 +28,27 @@ pub(crate) struct Budgets {
     meters: DashMap<BudgetSubject, Arc<BudgetMeter>, FxBuildHasher>,
     changed: Arc<ChangedMeters>,
     pub(super) near: Arc<NearBudgets>,
+    /// The process that counts since a hand-over.
+    successor: Arc<OnceLock<Box<dyn SettleElsewhere>>>,
+}
+
+/// End of a request that had reserved units of a subject's budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub struct Settlement {
+    /// The subject.
+    pub subject: BudgetSubject,
+    /// Start of the period in which they were reserved.
+    pub start: Micros,
+    /// The units.
+    pub reserved: u64,
+    /// Units that the request has cost.
+    pub actual: u64,
+}
+
+/// The process that has the state since a hand-over.
+pub(super) trait SettleElsewhere: Debug + Send + Sync {
+    /// Tells it a settlement.
+    fn settle(&self, settlement: Settlement);
 }
 
 /// The meters whose spending is to be written back, each once.
@@ -39,6 +61,7 @@ pub(crate) struct BudgetMeter {
     subject: BudgetSubject,
     changed: Arc<ChangedMeters>,
     near: Arc<NearBudgets>,
+    successor: Arc<OnceLock<Box<dyn SettleElsewhere>>>,
     /// Start of the last period in which it was found nearly spent.
     announced: AtomicU64,
     state: Mutex<MeterState>,
@@ -62,9 +85,16 @@ impl Budgets {
     pub(crate) fn meter(&self, subject: BudgetSubject) -> Arc<BudgetMeter> {
         let meter = self.meters.entry(subject).or_insert_with(|| {
             let (changed, near) = (Arc::clone(&self.changed), Arc::clone(&self.near));
-            Arc::new(BudgetMeter { subject, changed, near, announced: AtomicU64::new(0), state: Mutex::default() })
+            let (successor, announced) = (Arc::clone(&self.successor), AtomicU64::new(0));
+            Arc::new(BudgetMeter { subject, changed, near, successor, announced, state: Mutex::default() })
         });
         Arc::clone(&meter)
+    }
+
+    /// Has the successor count from now on.
+    pub(super) fn hand_over(&self, successor: impl SettleElsewhere + 'static) {
+        // A state is handed over once.
+        let _ = self.successor.set(Box::new(successor));
     }
 
     /// The spending of a subject.
@@ -137,8 +167,14 @@ impl BudgetMeter {
         status
     }
 
-    /// The request that reserved `reserved` units has cost `actual`. Returns what has come back by now.
+    /// The request that reserved `reserved` units has cost `actual`. Returns what has come back by now; nothing after a
+    /// hand-over, since when the successor counts: what it is not told stays spent.
     pub(crate) fn settle(self: &Arc<Self>, start: Micros, reserved: u64, actual: u64) -> BudgetTotal {
+        if let Some(successor) = self.successor.get() {
+            let settlement = Settlement { subject: self.subject, start, reserved, actual };
+            successor.settle(settlement);
+            return BudgetTotal { subject: self.subject, start, units: 0 };
+        }
         let mut state = self.state.lock();
         let settled = state.spending.settle(start, reserved, actual);
         self.set(&mut state, settled);

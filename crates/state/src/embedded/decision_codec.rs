@@ -5,6 +5,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use tokio::sync::mpsc::UnboundedSender;
 
+use super::budgets::Budgets;
 use super::successor_permit::SuccessorPermit;
 use crate::{Admitted, Decision, Permit, Reservation, Validity};
 use domain::budget::BudgetTotal;
@@ -62,14 +63,22 @@ impl DecisionRecord {
 
     /// Decodes a decision about the key with a digest, whose slot has this number, to be sent to `released`; none when
     /// it is of another version.
-    pub fn into_decision(self, digest: KeyDigest, number: u64, released: &UnboundedSender<u64>) -> Option<Decision> {
+    pub(super) fn into_decision(
+        self,
+        digest: KeyDigest,
+        number: u64,
+        released: &UnboundedSender<u64>,
+        budgets: &Budgets,
+    ) -> Option<Decision> {
         let principal = self.principal.map(|principal| Arc::new(principal.into_principal()));
         match self.result {
             DecisionResult::Admitted(uses, until) => {
                 // Made first: whatever is missing, the slot is released.
                 let permit = Permit::Successor(SuccessorPermit::new(number, released.clone()));
                 let permit = match self.reserved {
-                    Some((total, units)) => permit.with_reservation(Reservation::elsewhere(total, units)),
+                    Some((total, units)) => {
+                        permit.with_reservation(Reservation::embedded(total, units, budgets.meter(total.subject)))
+                    }
                     None => permit,
                 };
                 Some(Decision::Admitted(Admitted {
@@ -117,7 +126,7 @@ mod tests {
             let (record, permit) = DecisionRecord::new(denied);
             assert!(permit.is_none());
             let record: DecisionRecord = serde_json::from_slice(&serde_json::to_vec(&record).unwrap()).unwrap();
-            match record.into_decision(KeyDigest::of(b"any"), 1, &released) {
+            match record.into_decision(KeyDigest::of(b"any"), 1, &released, &Budgets::default()) {
                 Some(Decision::Denied { refusal: decoded, .. }) => assert_eq!(decoded, *refusal),
                 other => panic!("{other:?}"),
             }

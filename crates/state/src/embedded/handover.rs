@@ -14,14 +14,17 @@
 use std::sync::atomic::Ordering;
 use std::sync::mpsc as std_mpsc;
 
+use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::oneshot;
 
+use super::budgets::Settlement;
+use super::decision_codec::DecisionRecord;
 use super::successor::{HandoverPhase, OwnedDecideRequest, Successor, SuccessorRequest};
 use super::{Embedded, OpenError, Permit};
 use crate::{DecideRequest, Decision, RevocationEntry, Session, Unavailable};
 use domain::clock::Micros;
 use domain::identity::OrgId;
-use domain::key::KeyId;
+use domain::key::{KeyDigest, KeyId};
 use domain::session::TokenDigest;
 
 impl Embedded {
@@ -97,6 +100,7 @@ impl Embedded {
         debug_assert!(matches!(*self.handover.phase.borrow(), HandoverPhase::Frozen), "only a frozen state leaves");
         self.handover.writer().take();
         self.lock.leave();
+        self.directory.budgets.hand_over(successor.clone());
         self.handover.phase.send_replace(HandoverPhase::HandedOver(successor));
     }
 
@@ -106,6 +110,24 @@ impl Embedded {
     /// [`OpenError::Io`] when there are too many open files.
     pub fn share_lock(&self) -> Result<std::fs::File, OpenError> {
         self.lock.share()
+    }
+
+    /// The successor's decision about a request that came here, whose slot has this number, to be sent to `released`;
+    /// none when it is of another version.
+    pub fn adopt(
+        &self,
+        decision: DecisionRecord,
+        digest: KeyDigest,
+        number: u64,
+        released: &UnboundedSender<u64>,
+    ) -> Option<Decision> {
+        decision.into_decision(digest, number, released, &self.directory.budgets)
+    }
+
+    /// Settles what a request of the predecessor had reserved.
+    pub fn settle(&self, settlement: Settlement) {
+        let Settlement { subject, start, reserved, actual } = settlement;
+        self.directory.budgets.meter(subject).settle(start, reserved, actual);
     }
 
     /// Appends an entry to the revocation log: the successor has revoked something, which ends what is open here.
@@ -133,7 +155,7 @@ mod tests {
     use crate::embedded::Settings;
     use crate::{Change, ChangeError, Org, RouteAccess};
     use domain::budget::Cost;
-    use domain::key::{KeyDigest, OrgTag};
+    use domain::key::OrgTag;
     use domain::quota::Quota;
     use domain::refusal::Refusal;
 

@@ -82,6 +82,7 @@ use successor::HandoverSwitch;
 use writer::Writer;
 
 pub(crate) use budgets::BudgetMeter;
+pub use budgets::Settlement;
 pub use checkpoint_schedule::JournalProgress;
 pub use decision_codec::DecisionRecord;
 pub use key::Permit;

@@ -9,6 +9,7 @@ use parking_lot::{Mutex, MutexGuard};
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::sync::{oneshot, watch};
 
+use super::budgets::{SettleElsewhere, Settlement};
 use crate::{DecideRequest, Decision, RouteAccess, Session};
 use domain::budget::Cost;
 use domain::clock::Micros;
@@ -26,6 +27,15 @@ pub enum SuccessorRequest {
     Decide(Box<OwnedDecideRequest>, oneshot::Sender<Decision>),
     /// Find a session, which counts as a use of it.
     Session(TokenDigest, Micros, oneshot::Sender<Option<Session>>),
+    /// Settle a reservation in a budget.
+    Settle(Settlement),
+}
+
+impl SettleElsewhere for Successor {
+    fn settle(&self, settlement: Settlement) {
+        // Units of which a successor that is gone is not told stay spent.
+        self.send(SuccessorRequest::Settle(settlement)).ok();
+    }
 }
 
 /// A [`DecideRequest`] that owns its parts.
