@@ -135,6 +135,7 @@ fn counter_that_was_lost_is_that_of_the_records_of_all_gateways_again() {
     let (redis, server, upstream) = (Redis::start(), Postgresql::start(), upstream());
     let ship = format!(", ship: [{{ postgresql: {{ url: '{}' }} }}]", server.url());
     let [one, other, lost] = ["one", "other", "lost"].map(|name| on_redis(name, &redis, &upstream, &ship));
+    let hidden = on_redis("hidden", &redis, &upstream, "");
     let key = one.key();
     let org = format!("--org {}", key.org);
     run(&one, &format!("quota set {org} --units 100000 --per month")).unwrap();
@@ -165,9 +166,14 @@ fn counter_that_was_lost_is_that_of_the_records_of_all_gateways_again() {
         (!text.contains("one (") && !text.contains("other (")).then_some(text)
     });
     assert!(only_lost.contains("lost ("), "{only_lost}");
+    // The one that ships nowhere has records, too.
+    let unseen = late(&["lost"]).unwrap_err().to_string();
+    assert!(unseen.contains("gateways are registered on Redis, and 2 ship"), "{unseen}");
+    drop(hidden);
     // PostgreSQL has all that it had spent.
     // Units that the last request did not cost may not be told yet.
-    assert!([158, 255].contains(&late(&["lost"]).unwrap().used));
+    let recounted = until("the next heartbeat tells that it has left", || late(&["lost"]).ok());
+    assert!([158, 255].contains(&recounted.used));
     eventually("what came back is told", || used(&one, &org) == 158 && used(&other, &org) == 158);
     spend(&one, &key, 2);
     eventually("what came back is told", || used(&other, &org) == 160);

@@ -185,6 +185,14 @@ impl State {
         }
     }
 
+    /// Gateways that are registered on Redis, by the last heartbeat; 1 with the embedded state, and before the first.
+    pub fn registered_gateways(&self) -> usize {
+        match self {
+            Self::Embedded(_) => 1,
+            Self::Redis(state) => state.registered_gateways(),
+        }
+    }
+
     /// Remembers the state in `directory`, beside the journal, from now on, and compares it with what is remembered
     /// there. Call before the first decision.
     ///

@@ -252,7 +252,19 @@ async fn count(
     let needed = stretch.after(UNTIL_RECORDED);
     let late = gateways.iter().filter(|late| late.complete_until < needed && !without.contains(&late.gateway));
     let late: Vec<String> = late.map(|late| format!("{} ({})", late.gateway, late.complete_until)).collect();
-    if late.is_empty() { Ok(units) } else { Err(ManagementError::QuotaRecordsLate(late.join(", "))) }
+    if !late.is_empty() {
+        return Err(ManagementError::QuotaRecordsLate(late.join(", ")));
+    }
+    let shipped = gateways.iter().filter(|gateway| gateway.complete_until >= needed).count();
+    let registered = management.state.registered_gateways();
+    if registered > shipped {
+        return Err(missing(format!(
+            "{registered} gateways are registered on Redis, and {shipped} ship to this PostgreSQL; have all ship there, \
+             or give their journals by `--journal` (one that was killed is registered for up to `lease` and \
+             `max_staleness`)"
+        )));
+    }
+    Ok(units)
 }
 
 /// Place of the owner of a quota.

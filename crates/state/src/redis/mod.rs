@@ -283,6 +283,10 @@ impl Redis {
     }
 
     /// The budgets that decisions of all threads have found nearly spent.
+    pub(super) fn registered_gateways(&self) -> usize {
+        self.slots.membership().map_or(1, Membership::gateways) as usize
+    }
+
     pub(super) fn near_budgets(&self) -> &NearBudgets {
         self.decider.near_budgets()
     }
