@@ -1,13 +1,15 @@
 //! Credentials of requests: an API key, or the cookie of a web session.
 //!
 //! - A key decides alone, valid or not: a cookie that comes with it is not read. It is in `Authorization`, as a bearer
-//!   token or, where the configuration says so, in HTTP Basic; or in a field that the configuration lists. It is never
-//!   in two of them, and never in the query string.
+//!   token or, where the configuration says so, in HTTP Basic; in a field that the configuration lists; or in the offer
+//!   of a WebSocket. It is never in two of them, and never in the query string.
 //! - A browser sends a cookie with every request to the origin, also with one that another site provoked. Therefore an
 //!   unsafe request with a session cookie must come from a page of the same origin.
 
+use http::header::AUTHORIZATION;
 use http::request::Parts;
 
+use super::websocket_key::OfferedKey;
 use super::{bearer, key_field};
 use domain::head_fields::{CredentialFields, FieldSet};
 use domain::identity::MANAGEMENT_METHOD;
@@ -38,6 +40,8 @@ pub(super) struct Places<'a> {
     pub(super) fields: &'a CredentialFields,
     /// True if `Authorization` is the upstream's: then a key in one of `fields` is the only credential.
     pub(super) pass_authorization: bool,
+    /// True if the request may become a WebSocket, whose offer of subprotocols may have a key.
+    pub(super) websocket: bool,
     /// Origin of the pages whose users may use sessions; none: sessions are no credential.
     pub(super) session_origin: Option<&'a str>,
 }
@@ -47,6 +51,15 @@ pub(super) struct Places<'a> {
 /// # Errors
 /// The refusal, when there is nothing that could be looked up.
 pub(super) fn read(head: &Parts, fields: FieldSet, places: Places<'_>) -> Result<Credential, Refusal> {
+    if places.websocket
+        && let Some(offered) = head.extensions.get::<OfferedKey>()
+    {
+        let has_authorization = !places.pass_authorization && head.headers.contains_key(AUTHORIZATION);
+        if fields.contains(FieldSet::CREDENTIAL) || has_authorization {
+            return Err(Refusal::RepeatedCredential);
+        }
+        return read_key(offered.key()?).map(Credential::Key);
+    }
     if fields.contains(FieldSet::CREDENTIAL) {
         let token = key_field::parse_key(&head.headers, places.fields, places.pass_authorization)?;
         return read_key(token).map(Credential::Key);
@@ -108,7 +121,7 @@ mod tests {
         }
         let (head, ()) = request.body(()).unwrap().into_parts();
         let listed = CredentialFields::new(vec!["X-API-Key".parse().unwrap()]);
-        let places = Places { fields: &listed, pass_authorization, session_origin: origin };
+        let places = Places { fields: &listed, pass_authorization, websocket: true, session_origin: origin };
         let credential = read(&head, FieldSet::of_request(&head.headers, &listed), places)?;
         Ok(match credential {
             Credential::Key(_) => "key",

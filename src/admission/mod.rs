@@ -9,6 +9,7 @@
 
 pub mod bearer;
 pub mod key_field;
+pub mod websocket_key;
 mod credential;
 mod routes;
 mod route_tree;
@@ -119,6 +120,7 @@ impl Admission {
         let places = Places {
             fields: &self.credentials,
             pass_authorization: route.pass_authorization,
+            websocket: route.upgrade.iter().any(|protocol| protocol == "websocket"),
             session_origin: self.session_origin.as_deref(),
         };
         match credential::read(head, fields, places) {

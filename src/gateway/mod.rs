@@ -64,7 +64,7 @@ use hyper::body::Incoming;
 use tracing::field::display;
 use uuid::ContextV7;
 
-use crate::admission::Admission;
+use crate::admission::{Admission, websocket_key};
 use domain::address_limiter::AddressLimiter;
 use domain::head_fields::FieldSet;
 use domain::head_memory::HeadMemory;
@@ -165,8 +165,11 @@ impl Gateway {
         origin: ResponseOrigin,
         request: Request<Incoming>,
     ) -> ResponseFuture {
-        let (head, body) = request.into_parts();
-        let arrival = Arrival::new(self, connection, origin, &head);
+        let (mut head, body) = request.into_parts();
+        let marker = self.settings.credentials.websocket_protocol();
+        // First: nothing that notes fields or passes them on meets the key.
+        let offers_key = marker.is_some_and(|marker| websocket_key::take(&mut head, marker));
+        let arrival = Arrival::new(self, connection, origin, &head, offers_key);
         match self.check(head, arrival.fields, &body) {
             Ok(head) => Box::pin(Rc::clone(self).answer(arrival, Unsent { head, body })),
             Err(refusal) => {

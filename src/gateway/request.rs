@@ -51,6 +51,8 @@ pub(super) struct Arrival {
     pub(super) client: Client,
     /// True if the method is HEAD.
     pub(super) is_head: bool,
+    /// True if a key was among the subprotocols that the client offers.
+    pub(super) offers_key: bool,
     /// True if the client sends the body only after a 100.
     pub(super) expects_continue: bool,
     /// Rights of pages of other origins to the response; none when the route says nothing of them.
@@ -67,9 +69,17 @@ pub(super) struct Arrival {
 }
 
 impl Arrival {
-    pub(super) fn new(gateway: &Gateway, connection: &Rc<Connection>, origin: ResponseOrigin, head: &Parts) -> Self {
+    /// `offers_key` says that the head had a key among the subprotocols of a WebSocket.
+    pub(super) fn new(
+        gateway: &Gateway,
+        connection: &Rc<Connection>,
+        origin: ResponseOrigin,
+        head: &Parts,
+        offers_key: bool,
+    ) -> Self {
         let client = connection.clients.find(&connection.peer, &head.headers, &gateway.trusted_proxies);
-        Self::on(connection.exchange(), gateway, connection, client, origin, head)
+        let arrival = Self::on(connection.exchange(), gateway, connection, client, origin, head);
+        Self { offers_key, ..arrival }
     }
 
     /// The arrival of a request of this client on this exchange of a connection.
@@ -98,6 +108,7 @@ impl Arrival {
             client,
             observed: None,
             is_head: head.method == Method::HEAD,
+            offers_key: false,
             expects_continue: has_expect.unwrap_or_else(|| head.headers.contains_key(EXPECT)),
             cors: CrossOrigin::of(gateway, head),
             origin,

@@ -1,6 +1,6 @@
 //! The upstream's response on its way to the client.
 
-use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, VARY};
+use http::header::{CACHE_CONTROL, CONNECTION, CONTENT_LENGTH, SEC_WEBSOCKET_PROTOCOL, VARY};
 use http::{HeaderMap, HeaderValue, Response, Version};
 use http_body::Body as _;
 use tracing::field::display;
@@ -102,6 +102,9 @@ impl Gateway {
         mut exchange: Box<Exchange>,
     ) -> Response<GuardedBody> {
         self.write_head(&mut response, route, &mut exchange);
+        if arrival.offers_key {
+            self.choose_protocol(response.headers_mut());
+        }
         let (head, body) = response.into_parts();
         let Some(upstream) = body.into_tunnel().await else {
             let exchange = &mut exchange;
@@ -112,6 +115,15 @@ impl Gateway {
         };
         self.open_tunnel(arrival, upstream, exchange);
         Response::from_parts(head, GuardedBody::Own(OwnBody::default()))
+    }
+
+    /// Chooses the subprotocol by which the client offered its key, where the upstream has chosen none: a browser that
+    /// has offered some needs one (RFC 6455, section 4.2.2).
+    fn choose_protocol(&self, headers: &mut HeaderMap) {
+        let marker = self.settings.credentials.websocket_protocol().map(HeaderValue::from_str);
+        if let (Some(Ok(marker)), false) = (marker, headers.contains_key(SEC_WEBSOCKET_PROTOCOL)) {
+            headers.insert(SEC_WEBSOCKET_PROTOCOL, marker);
+        }
     }
 
     fn open_tunnel(&self, arrival: &Arrival, upstream: Tunnel, exchange: Box<Exchange>) {

@@ -8,7 +8,7 @@ use crate::browser::Browser;
 use crate::support::{Gateway, Upstream};
 
 /// A site with an empty page.
-fn site() -> Upstream {
+pub(crate) fn site() -> Upstream {
     Upstream::answering(|_, stream| {
         let page = "<!doctype html><title>App</title><link rel=\"icon\" href=\"data:,\">";
         let head = format!("HTTP/1.1 200 OK\r\ncontent-type: text/html\r\ncontent-length: {}\r\n\r\n", page.len());

@@ -20,6 +20,7 @@ mod key;
 mod permissions;
 mod other_sites;
 mod cors;
+mod websocket;
 mod without_script;
 mod keyboard;
 mod provider;

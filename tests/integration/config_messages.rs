@@ -75,6 +75,7 @@ const KINDS: &[Mistake] = &[
     ("cost of the response without a budget", "/reports/**,", "/reports/**, cost: { at_most: 8000, from: X-Cost },"),
     ("cost of a response that says it nowhere", "/reports/**,", "/reports/**, cost: { at_most: 8000 },"),
     ("member of no document", "/reports/**,", "/reports/**, cost: { at_most: 8, from_body: usage total },"),
+    ("marker that looks like a key", "", "credentials: { websocket_protocol: keygate.key.v1 }\n"),
     ("cost of nothing", "/reports/**,", "/reports/**, cost: 0,"),
     ("value instead of a block", "limits:\n  key: { requests: 1000, per: 1h }", "limits:\n  key: 1000"),
     ("list instead of a block", "admin:\n  socket:", "admin:\n  - socket:"),

@@ -58,6 +58,7 @@ const BLOCKS: &[(&str, Check)] = &[
     ("$ users=http://127.0.0.1:9443/v1/orgs/ac", By("program_manages_an_organization_as_the_page_says")),
     ("keygate org create acme", By("first_key_is_created_used_revoked_and_explained")),
     // Operation.
+    ("// A WebSocket with a key.", By("page_opens_a_websocket_with_its_key_and_not_without")),
     ("keygate check", By("gateway_is_checked_started_and_watched")),
     ("keygate config status", By("configuration_status_is_shown")),
     ("install keygate-new /usr/local/bin/keyga", By("gateway_is_replaced_by_an_installed_program")),

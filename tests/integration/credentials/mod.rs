@@ -6,6 +6,7 @@ mod http2;
 mod either_place;
 mod configuration;
 mod redaction;
+mod websocket;
 mod converted;
 
 use control::management::{self, KeyImport, PolicyUpdate};

@@ -259,8 +259,8 @@ async fn count(
     let registered = management.state.registered_gateways();
     if registered > shipped {
         return Err(missing(format!(
-            "{registered} gateways are registered on Redis, and {shipped} ship to this PostgreSQL; have all ship there, \
-             or give their journals by `--journal` (one that was killed is registered for up to `lease` and \
+            "{registered} gateways are registered on Redis, and {shipped} ship to this PostgreSQL; have all ship \
+             there, or give their journals by `--journal` (one that was killed is registered for up to `lease` and \
              `max_staleness`)"
         )));
     }

@@ -42,7 +42,7 @@ const MEANINGFUL_PREFIXES: &[&str] = &["sec-", "access-control-", "content-", "i
 /// - A name is one of them also in every spelling that some server reads as it: letters of either case are the same,
 ///   and so are all characters other than letters and digits (`X_API_Key` is `X-API-Key`).
 /// - None by default, and then nothing is compared.
-/// - Whether `Authorization: Basic` may carry a key, too, is kept with them.
+/// - Whether `Authorization: Basic` may carry a key, too, or the offer of a WebSocket, is kept with them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct CredentialFields(Option<Arc<Listed>>);
 
@@ -52,6 +52,7 @@ struct Listed {
     lengths: u64,
     fields: Box<[CredentialField]>,
     has_basic: bool,
+    websocket_protocol: Option<Box<str>>,
 }
 
 /// Field that may carry an API key. Its name is plain, and nothing else is said in it.
@@ -88,16 +89,17 @@ impl CredentialFields {
 
     /// These fields.
     pub fn new(fields: Vec<CredentialField>) -> Self {
-        Self::with_basic(fields, false)
+        Self::of(fields, false, None)
     }
 
-    /// These fields, and `Authorization: Basic` (RFC 7617) if `has_basic`.
-    pub fn with_basic(fields: Vec<CredentialField>, has_basic: bool) -> Self {
-        if fields.is_empty() && !has_basic {
+    /// These fields, `Authorization: Basic` (RFC 7617) if `has_basic`, and the offer of a WebSocket that has this
+    /// subprotocol.
+    pub fn of(fields: Vec<CredentialField>, has_basic: bool, websocket_protocol: Option<Box<str>>) -> Self {
+        if fields.is_empty() && !has_basic && websocket_protocol.is_none() {
             return Self::NONE;
         }
         let lengths = fields.iter().fold(0, |lengths, field| lengths | length_bit(field.name.as_str().len()));
-        Self(Some(Arc::new(Listed { lengths, fields: fields.into(), has_basic })))
+        Self(Some(Arc::new(Listed { lengths, fields: fields.into(), has_basic, websocket_protocol })))
     }
 
     /// Returns whether no field is listed.
@@ -108,6 +110,11 @@ impl CredentialFields {
     /// Returns whether `Authorization: Basic` may carry a key.
     pub fn has_basic(&self) -> bool {
         self.0.as_ref().is_some_and(|listed| listed.has_basic)
+    }
+
+    /// Subprotocol by which the offer of a WebSocket says that it has a key; none where no offer may.
+    pub fn websocket_protocol(&self) -> Option<&str> {
+        self.0.as_ref()?.websocket_protocol.as_deref()
     }
 
     /// The fields, in the order of the configuration.
