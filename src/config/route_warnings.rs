@@ -15,7 +15,18 @@ pub(super) fn of_routes(routes: &[RouteSettings]) -> impl Iterator<Item = String
     let bypassed = bypasses(routes)
         .into_iter()
         .map(|bypass| format!("the route `{}` can be passed by: {}; {}", bypass.route.name, bypass, bypass.advice()));
-    hidden.chain(bypassed).chain(routes.iter().filter_map(warn_of_colon))
+    hidden.chain(bypassed).chain(routes.iter().filter_map(warn_of_colon)).chain(routes.iter().filter_map(warn_of_keys))
+}
+
+/// Warning of a public route whose upstream gets `Authorization`, whatever is in it.
+fn warn_of_keys(route: &RouteSettings) -> Option<String> {
+    (route.is_public && route.pass_authorization).then(|| {
+        format!(
+            "the route `{}` is public and passes `Authorization`: a key that a client sends there as a bearer token \
+             reaches the upstream; have clients send keys in a field of `credentials.headers` alone",
+            route.name
+        )
+    })
 }
 
 /// Warning of a segment such as `:id`, a parameter in other routers and a literal here.

@@ -132,7 +132,6 @@ fn check_public(section: &Section<'_>) {
         ("permission", "contradicts `access: public`: nobody is asked for a key; remove one of the two"),
         ("serve", "contradicts `access: public`: the usage is that of a key; remove one of the two"),
         ("cost", "contradicts `access: public`: there is no key that pays; remove one of the two"),
-        ("pass_authorization", "contradicts `access: public`, which removes all credentials; remove one of the two"),
         ("query_in_audit", "has no effect beside `access: public`: such requests have no audit records; remove it"),
     ] {
         if section.contains(name) {

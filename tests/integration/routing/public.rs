@@ -56,6 +56,29 @@ fn public_route_needs_no_key_and_takes_nothing_from_one() {
 }
 
 #[test]
+fn service_with_its_own_authorization_gets_it_on_a_public_route() {
+    let upstream = Upstream::start();
+    let blocks = format!("{PLENTY}{}", ROUTES.replace("access: public", "access: public, pass_authorization: true"));
+    let (gateway, key) = start(&upstream, &blocks).and_key();
+    for authorization in ["Bearer of-the-service", "Basic YTpi", "AWS4-HMAC-SHA256 Credential=x"] {
+        let forged = [("X-User-Id", "usr_1"), ("X_Org_Id", "org_1"), ("X-Auth-Method", "api-key"), ("X-Key-Id", "x")];
+        let own = [("Authorization", authorization), ("X-API-Key", &*key.text), ("X-Permissions", "all")];
+        assert_eq!(health(&gateway, &[&forged[..], &own].concat()).status, 200);
+        let received = upstream.last();
+        assert_eq!(received.header("authorization"), Some(authorization));
+        assert_eq!(received.header("x-auth-method"), Some("none"));
+        for name in ["x-api-key", "x-user-id", "x_org_id", "x-org-id", "x-key-id", "x-permissions"] {
+            assert_eq!(received.header(name), None, "{name}");
+        }
+    }
+    assert_eq!(Client::connect(gateway.address).get("/other", "").status, 401, "the other routes ask for a key");
+    assert_eq!(gateway.uses(&key), Some(0));
+    let warnings = parse(&format!("{MINIMAL}{}", blocks.replace(PLENTY, ""))).unwrap().warnings();
+    let warning = "the route `health` is public and passes `Authorization`";
+    assert!(warnings.len() == 1 && warnings[0].contains(warning), "{warnings:?}");
+}
+
+#[test]
 fn address_beyond_its_bucket_is_refused_and_keys_from_it_are_not() {
     let upstream = Upstream::start();
     let (gateway, key) = start(&upstream, &blocks("requests: 3, per: 1h, burst: 3")).and_secret();
@@ -130,8 +153,8 @@ fn public_route_over_a_keyed_one_is_a_configuration_error() {
         ("routes: [{ name: p, path: /a, access: public, permission: 'a:read' }]", "contradicts `access: public`"),
         ("routes: [{ name: p, path: /a, access: public, serve: usage }]", "contradicts `access: public`"),
         (
-            "credentials: { headers: [k] }\nroutes: [{ name: p, path: /a, access: public, pass_authorization: true }]",
-            "contradicts `access: public`",
+            "routes: [{ name: p, path: /a, access: public, pass_authorization: true }]",
+            "leaves no field for the API key",
         ),
         ("routes: [{ name: p, path: /a, access: public, query_in_audit: true }]", "have no audit records"),
         ("routes: [{ name: p, path: /a, access: open }]", "`open` is not an access; give key or public"),
