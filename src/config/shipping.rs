@@ -5,8 +5,8 @@ use std::time::Duration;
 use super::tls::check_for;
 use super::traces::headers;
 use journal::shipping::{
-    Destination, FACILITIES, FilesSettings, OTLP_PATH, OtlpSettings, PostgresqlSettings, SinkSettings, SyslogSettings,
-    WebhookSettings, check_secret,
+    Destination, FACILITIES, FilesSettings, OTLP_PATH, OtlpSettings, PostgresqlSettings, ShippedRecords, SinkSettings,
+    SyslogSettings, WebhookSettings, check_secret,
 };
 use platform::outbound::HttpUrl;
 use platform::postgresql;
@@ -49,12 +49,20 @@ fn sink(section: &mut Section<'_>) -> Result<SinkSettings, Reported> {
         section.optional("otlp", |value| value.section(otlp).map(Destination::Otlp)),
         section.optional("syslog", |value| value.section(syslog).map(Destination::Syslog)),
     ];
+    let names = ShippedRecords::NAMES.map(|(name, _)| name);
+    let records = section.value_or("records", 0, |value| value.name_of("a set of records", &names));
+    let (_, records) = ShippedRecords::NAMES[records];
     let name = name?;
     let kinds = kinds.into_iter().collect::<Result<Vec<_>, _>>()?;
     let mut kinds = kinds.into_iter().flatten();
     match (kinds.next(), kinds.next()) {
+        (Some(Destination::Postgresql(_)), None) if records != ShippedRecords::All => Err(section.report(
+            "records",
+            "has no meaning at PostgreSQL, where all gateways read the records of each other; remove it",
+        )),
         (Some(destination), None) => {
-            Ok(SinkSettings { name: name.unwrap_or_else(|| destination.kind().to_owned()), destination })
+            let name = name.unwrap_or_else(|| destination.kind().to_owned());
+            Ok(SinkSettings { name, destination, records })
         }
         (None, _) => Err(section
             .report("postgresql", "is missing: a sink has one kind, which is postgresql, files, http, otlp or syslog")),

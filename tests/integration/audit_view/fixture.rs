@@ -10,7 +10,7 @@ use domain::refusal::Refusal;
 use journal::audit::{
     AuditEntry, AuditView, ChangeUse, Filter, Fleet, Journal, Outcome, Reader, Record, Settings, Use, UseEnd, ViewScope,
 };
-use journal::shipping::{self, Destination, PostgresqlSettings, Shippers, SinkSettings};
+use journal::shipping::{self, Destination, PostgresqlSettings, ShippedRecords, Shippers, SinkSettings};
 use platform::metrics::Metrics;
 use platform::postgresql;
 use tempfile::TempDir;
@@ -109,7 +109,9 @@ impl Recorder {
     /// Ships all that is recorded by now.
     pub fn ship(&self, server: &Postgresql) {
         let destination = Destination::Postgresql(PostgresqlSettings { database: database(server), retention: None });
-        let settings = shipping::Settings { sinks: vec![SinkSettings { name: "central".into(), destination }] };
+        let settings = shipping::Settings {
+            sinks: vec![SinkSettings { name: "central".into(), destination, records: ShippedRecords::All }],
+        };
         self.settle();
         let shippers = Shippers::start(self.journal.tap(), &settings, &Metrics::new().shipping).unwrap();
         shippers.finish(DEADLINE);

@@ -11,4 +11,5 @@ mod retention;
 mod partitions;
 mod refused;
 mod stop;
+mod kinds;
 mod throughput;

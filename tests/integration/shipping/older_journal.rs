@@ -5,7 +5,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use journal::audit::Settings;
-use journal::shipping::{self, Destination, FilesSettings, Shippers, SinkSettings};
+use journal::shipping::{self, Destination, FilesSettings, ShippedRecords, Shippers, SinkSettings};
 use platform::metrics::Metrics;
 
 use super::postgresql::{count, sink};
@@ -61,6 +61,10 @@ fn journal_that_was_put_back_is_told_by_the_database() {
 fn journal_that_was_put_back_is_told_by_files() {
     let objects = tempfile::tempdir().unwrap();
     let files = FilesSettings { path: objects.path().into(), size: 1 << 20, every: LONG };
-    let sinks = vec![SinkSettings { name: "archive".into(), destination: Destination::Files(files) }];
+    let sinks = vec![SinkSettings {
+        name: "archive".into(),
+        destination: Destination::Files(files),
+        records: ShippedRecords::All,
+    }];
     assert_eq!(put_back(&shipping::Settings { sinks }, 3_000, 40, 60), 1);
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use domain::budget::{BudgetSubject, BudgetTotal, Cost};
 use domain::clock::{self, Micros};
 use journal::audit::{AuditEntry, Durability, Journal, Outcome, Record, Settings, Settled, Use, UseEnd};
-use journal::shipping::{self, Destination, PostgresqlSettings, Shippers, SinkSettings, SinkState};
+use journal::shipping::{self, Destination, PostgresqlSettings, ShippedRecords, Shippers, SinkSettings, SinkState};
 use platform::metrics::Metrics;
 
 use crate::journal::support::{
@@ -29,7 +29,9 @@ pub fn sink_with(
 ) -> shipping::Settings {
     let database = platform::postgresql::Settings::parse(url, tls).unwrap();
     let destination = Destination::Postgresql(PostgresqlSettings { database, retention });
-    shipping::Settings { sinks: vec![SinkSettings { name: "central".into(), destination }] }
+    shipping::Settings {
+        sinks: vec![SinkSettings { name: "central".into(), destination, records: ShippedRecords::All }],
+    }
 }
 
 pub fn start(journal: &Journal, settings: &shipping::Settings) -> Arc<Shippers> {

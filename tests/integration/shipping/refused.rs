@@ -12,7 +12,9 @@ use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
 use journal::audit::{Journal, Record, Settings};
-use journal::shipping::{self, Destination, OtlpSettings, Shippers, SinkSettings, SinkState, WebhookSettings};
+use journal::shipping::{
+    self, Destination, OtlpSettings, ShippedRecords, Shippers, SinkSettings, SinkState, WebhookSettings,
+};
 use opentelemetry_proto::tonic::collector::logs::v1::ExportLogsServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value;
 use platform::metrics::Metrics;
@@ -78,7 +80,9 @@ impl Filtered {
             }
             Kind::Otlp => Destination::Otlp(OtlpSettings { url, headers: Vec::new(), tls, timeout: LONG }),
         };
-        shipping::Settings { sinks: vec![SinkSettings { name: "siem".into(), destination }] }
+        shipping::Settings {
+            sinks: vec![SinkSettings { name: "siem".into(), destination, records: ShippedRecords::All }],
+        }
     }
 
     fn has(&self, ids: &[Uuid]) -> bool {

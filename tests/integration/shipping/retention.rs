@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use journal::audit::{Durability, Journal, Settings};
-use journal::shipping::{Destination, FilesSettings, Shippers, SinkSettings};
+use journal::shipping::{Destination, FilesSettings, ShippedRecords, Shippers, SinkSettings};
 use platform::metrics::Metrics;
 
 use super::postgresql::sink;
@@ -39,7 +39,7 @@ fn segments_stay_until_the_last_sink_has_them() {
     let mut sinks = sink(&server);
     let (path, every) = (dir.path().join("objects"), Duration::from_secs(60));
     let files = Destination::Files(FilesSettings { path, size: 1 << 30, every });
-    sinks.sinks.push(SinkSettings { name: "files".into(), destination: files });
+    sinks.sinks.push(SinkSettings { name: "files".into(), destination: files, records: ShippedRecords::All });
     let shippers = Shippers::start(journal.tap(), &sinks, &metrics.shipping).unwrap();
     // Compressed, they are beyond the size many times.
     write(&journal, 20_000);

@@ -10,7 +10,7 @@ use domain::secret::Secret;
 use http::{Request, Response};
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
-use journal::shipping::{Destination, Settings, Shippers, SinkSettings, WebhookSettings};
+use journal::shipping::{Destination, Settings, ShippedRecords, Shippers, SinkSettings, WebhookSettings};
 use platform::metrics::Metrics;
 use platform::tls::ClientSettings;
 
@@ -46,7 +46,7 @@ fn sinks(server: &HyperUpstream) -> Settings {
         tls: ClientSettings { ca: None, identity: None },
         timeout: Duration::from_secs(50),
     });
-    Settings { sinks: vec![SinkSettings { name: "sink".into(), destination }] }
+    Settings { sinks: vec![SinkSettings { name: "sink".into(), destination, records: ShippedRecords::All }] }
 }
 
 #[test]

@@ -52,8 +52,8 @@ pub use steps::{PartEnd, ShipAction, ShipEvent, ShipSteps};
 pub use otlp::PATH as OTLP_PATH;
 pub use postgresql::SCHEMA;
 pub use settings::{
-    Destination, FACILITIES, FilesSettings, OtlpSettings, PostgresqlSettings, Settings, SinkSettings, SyslogSettings,
-    WebhookSettings,
+    Destination, FACILITIES, FilesSettings, OtlpSettings, PostgresqlSettings, Settings, ShippedRecords, SinkSettings,
+    SyslogSettings, WebhookSettings,
 };
 pub use shippers::{Shippers, StartError};
 pub use sink::OpenError;

@@ -5,6 +5,8 @@ use std::time::Duration;
 
 use http::HeaderName;
 
+use crate::audit::{Outcome, Record, RecordKind};
+use domain::refusal::Refusal;
 use domain::secret::Secret;
 use platform::outbound::HttpUrl;
 use platform::postgresql;
@@ -24,6 +26,37 @@ pub struct SinkSettings {
     pub name: String,
     /// The place to which records go.
     pub destination: Destination,
+    /// The records that go there.
+    pub records: ShippedRecords,
+}
+
+/// Records that go to a sink.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ShippedRecords {
+    /// All of them, and the checkpoints.
+    #[default]
+    All,
+    /// Changes: by people, by programs, and what the gateway announces.
+    Changes,
+    /// Requests that were refused because their key is disabled or expired, or its budget is spent.
+    Refusals,
+}
+
+impl ShippedRecords {
+    /// Their names in the configuration.
+    pub const NAMES: [(&str, Self); 3] = [("all", Self::All), ("changes", Self::Changes), ("refusals", Self::Refusals)];
+
+    /// Returns whether a record is one of them.
+    pub fn include(self, record: &Record) -> bool {
+        match self {
+            Self::All => true,
+            Self::Changes => record.kind() == RecordKind::Change,
+            Self::Refusals => matches!(
+                record.outcome,
+                Outcome::Refused(Refusal::KeyDisabled | Refusal::KeyExpired | Refusal::QuotaExhausted)
+            ),
+        }
+    }
 }
 
 /// Place to which records go.

@@ -11,6 +11,7 @@ use super::batch::{Batch, OPEN_AFTER};
 use super::needs::Needs;
 use super::position_file::PositionFile;
 use super::rejected_file::RejectedFile;
+use super::settings::ShippedRecords;
 use super::sink::Sink;
 use super::sink_error::SinkError;
 use super::status::{SinkState, Status};
@@ -41,6 +42,8 @@ pub(super) enum ShipperCommand {
 #[derive(Debug)]
 pub(super) struct Shipper {
     pub(super) sink: Sink,
+    /// The records that go to it.
+    pub(super) records: ShippedRecords,
     /// End and name of the journal. It does not keep the journal open.
     pub(super) tap: JournalTap,
     pub(super) journal: Uuid,
@@ -148,17 +151,23 @@ impl Shipper {
         let read = stream.next_batch(self.tap.end(), BATCH, now).map_err(SinkError::Journal)?;
         let complete_until = if read.reached_end { Some(now) } else { read.last_time };
         let known = self.status.lock().complete_until;
+        // Also a part of which nothing goes to the sink is delivered: its position moves on.
+        let has_records = !read.records.is_empty();
+        let (mut records, mut checkpoints) = (read.records, read.checkpoints);
+        if self.records != ShippedRecords::All {
+            records.retain(|record| self.records.include(record));
+            checkpoints.clear();
+        }
         let batch = Batch {
             journal: self.journal,
             gateway: self.tap.gateway().to_owned(),
-            records: read.records,
-            checkpoints: read.checkpoints,
+            records,
+            checkpoints,
             from,
             to: read.position,
             complete_until: complete_until.or(known).unwrap_or(Micros(0)),
         };
         let end = PartEnd { position: batch.to, reached_end: read.reached_end, is_finishing };
-        let has_records = !batch.records.is_empty();
         self.part = Some(Part {
             batch,
             reached_end: read.reached_end,

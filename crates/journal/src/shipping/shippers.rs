@@ -202,13 +202,14 @@ impl Shippers {
     fn spawn(&self, settings: SinkSettings, sink: Sink, journal: Uuid) -> Result<RunningShipper, StartError> {
         let file = self.file(&settings);
         let name = &settings.name;
-        let kind = settings.destination.kind();
+        let (kind, records) = (settings.destination.kind(), settings.records);
         let status = Arc::new(Status::new(name, kind, sink.target(), file.read()));
         let metrics = self.metrics.sink(name);
         let rejected = RejectedFile::new(self.tap.directory(), name, Arc::clone(&status), metrics.clone());
         let (command, commands) = watch::channel(ShipperCommand::Follow);
         let shipper = Shipper {
             sink,
+            records,
             tap: self.tap.clone(),
             journal,
             file,

@@ -8,7 +8,7 @@ use std::time::Duration;
 use domain::clock::Micros;
 use domain::refusal::Refusal;
 use journal::audit::{Journal, Outcome, Record, Settings, UseEnd};
-use journal::shipping::{self, Destination, Shippers, SinkSettings, SinkState};
+use journal::shipping::{self, Destination, ShippedRecords, Shippers, SinkSettings, SinkState};
 use platform::metrics::Metrics;
 use uuid::Uuid;
 
@@ -81,7 +81,8 @@ fn read_checkpoint(checkpoint: &serde_json::Value) -> (u64, String) {
 }
 
 fn start(journal: &Journal, place: &dyn Place) -> Arc<Shippers> {
-    let sinks = vec![SinkSettings { name: "sink".into(), destination: place.destination() }];
+    let sinks =
+        vec![SinkSettings { name: "sink".into(), destination: place.destination(), records: ShippedRecords::All }];
     Shippers::start(journal.tap(), &shipping::Settings { sinks }, &Metrics::new().shipping).unwrap()
 }
 

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use journal::shipping::{self, Destination, Shippers, SinkSettings, SinkState, SyslogSettings};
+use journal::shipping::{self, Destination, ShippedRecords, Shippers, SinkSettings, SinkState, SyslogSettings};
 use platform::metrics::Metrics;
 use platform::tls::ClientSettings;
 use rustls::pki_types::pem::PemObject as _;
@@ -131,7 +131,11 @@ fn syslog_server_is_verified() {
     settings.tls.ca = Some(stranger.ca());
     let directory = tempfile::tempdir().unwrap();
     let journal = open_journal(&self::settings(directory.path()));
-    let sinks = vec![SinkSettings { name: "sink".into(), destination: Destination::Syslog(settings) }];
+    let sinks = vec![SinkSettings {
+        name: "sink".into(),
+        destination: Destination::Syslog(settings),
+        records: ShippedRecords::All,
+    }];
     let shippers = Shippers::start(journal.tap(), &shipping::Settings { sinks }, &Metrics::new().shipping).unwrap();
     write(&journal, Caller::random(), 5);
     eventually("the sink fails", || shippers.reports()[0].state == SinkState::Failing);
