@@ -106,8 +106,8 @@ impl ControlPlane {
     }
 }
 
-/// Sweeps unused keys once a day, for as long as the gateway runs. Of several gateways each does: what one has disabled
-/// the others leave as it is.
+/// Sweeps unused keys once a day, and announces the ends of others, for as long as the gateway runs. Of several
+/// gateways each does: what one has disabled or announced the others leave as it is.
 async fn sweep_daily(management: Arc<Management>) {
     let actor = Actor::operator(UnixUser::of_process(rustix::process::getuid().as_raw(), None));
     sleep(FIRST_SWEEP).await;
@@ -116,6 +116,17 @@ async fn sweep_daily(management: Arc<Management>) {
             Ok(0) => {}
             Ok(keys) => tracing::info!("{} disabled for being unused", counted(&keys, "key")),
             Err(error) => tracing::warn!(error = error.in_full(), "cannot look for unused keys; trying again tomorrow"),
+        }
+        match management::announce_ends(&management, clock::now()).await {
+            Ok(0) => {}
+            Ok(ends) => tracing::info!(
+                "{} announced: keys and tokens that expire, or are disabled for being unused; the audit has a record \
+                 of each",
+                counted(&ends, "end")
+            ),
+            Err(error) => {
+                tracing::warn!(error = error.in_full(), "cannot look for keys that expire; trying again tomorrow");
+            }
         }
         sleep(SWEEP_INTERVAL).await;
     }

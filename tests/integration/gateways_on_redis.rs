@@ -1,6 +1,14 @@
 //! Gateways on one Redis, as seen by their clients and operators.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use control::management::{self, PolicyUpdate};
+use domain::clock;
+
+use crate::support::gateway::OPERATOR;
 use crate::support::redis::Redis;
+use crate::support::updates::policy_change;
 use crate::support::{Client, Gateway, Key, Setup, Upstream, eventually, until};
 
 /// A gateway on this Redis.
@@ -66,6 +74,30 @@ fn budget_that_is_nearly_spent_is_recorded_by_one_of_the_gateways() {
         assert_eq!((record.subject, record.org_id), (Some(key.user), Some(key.org)));
         assert!(record.path.starts_with("quota.near/") && record.path.ends_with("/60"), "{}", record.path);
     }
+}
+
+#[test]
+fn end_of_each_key_is_announced_by_one_of_the_gateways() {
+    let (redis, upstream) = (Redis::start(), Upstream::start());
+    let gateways = [over(&redis, &upstream, ""), over(&redis, &upstream, ""), over(&redis, &upstream, "")];
+    let keys: Vec<Key> = (0..50).map(|_| gateways[0].key()).collect();
+    let week = Duration::from_secs(7 * 24 * 3600);
+    for (minute, key) in (1..).zip(&keys) {
+        let expires = Some(Some(clock::now().after(week + Duration::from_secs(minute * 60))));
+        let update = policy_change(PolicyUpdate { expires, ..PolicyUpdate::default() });
+        gateways[0].perform(async |to, now| management::update_key(to, OPERATOR, key.id, update.clone(), now).await);
+    }
+    let look = |gateway: &Gateway| gateway.perform(async |to, now| management::announce_ends(to, now).await);
+    // A gateway that does not know the clock of Redis yet announces nothing.
+    eventually("all are announced", || {
+        gateways.iter().for_each(|gateway| _ = look(gateway));
+        gateways.iter().map(|gateway| gateway.changes("key.expiring").len()).sum::<usize>() >= 50
+    });
+    assert_eq!(gateways.iter().map(look).sum::<u64>(), 0);
+    let records: Vec<_> = gateways.iter().flat_map(|gateway| gateway.changes("key.expiring")).collect();
+    let of_keys: BTreeSet<_> = records.iter().map(|record| record.key_id.unwrap().to_string()).collect();
+    assert_eq!((records.len(), of_keys.len()), (50, 50));
+    assert!(records.iter().all(|record| record.path.starts_with("key.expiring/7d/")), "{records:?}");
 }
 
 #[test]

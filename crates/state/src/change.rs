@@ -196,6 +196,14 @@ pub(super) enum Target {
 }
 
 impl Change {
+    /// The change by which one of all gateways does something until `expires`: the others get
+    /// [`super::ChangeError::Taken`]. The same `mark` repeats a change whose answer was lost, or extends it.
+    pub fn claim(what: &str, mark: &[u8], expires: Micros) -> Self {
+        // Hashed twice: what visitors present is text, and hashed once, so that none of them takes the ticket.
+        let digest = TokenDigest::of(TokenDigest::of(what.as_bytes()).as_bytes());
+        Self::PutTicket { digest, content: mark.to_vec(), expires, source: TicketSource::Gateway }
+    }
+
     /// Suspends or resumes an organization.
     pub fn suspend_org(org: OrgId, suspended: bool) -> Self {
         Self::UpdateOrg { org, patch: OrgPatch { suspended: Some(suspended), ..OrgPatch::default() } }

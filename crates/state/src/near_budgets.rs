@@ -3,16 +3,14 @@
 //!
 //! - A decision compares the status that it has anyway, and never waits: where the queue is full, the next decision
 //!   about the budget hands it over.
-//! - [`NearBudget::claim`] puts a ticket, so that one of all gateways announces a budget, also after a restart.
+//! - [`crate::Change::claim`] puts a ticket, so that one of all gateways announces a budget, also after a restart.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use tokio::sync::{Mutex, mpsc};
 
-use crate::{Change, TicketSource};
 use domain::budget::{BudgetStatus, BudgetSubject};
 use domain::identity::OrgId;
-use domain::session::TokenDigest;
 
 /// Budgets that wait to be announced at a time.
 const CAPACITY: usize = 1000;
@@ -26,17 +24,6 @@ pub struct NearBudget {
     pub org: OrgId,
     /// Its status, as the first decision found it.
     pub status: BudgetStatus,
-}
-
-impl NearBudget {
-    /// The change by which one of all gateways announces the budget: the others get [`crate::ChangeError::Taken`]. The
-    /// same `mark` repeats a change whose answer was lost.
-    pub fn claim(&self, mark: &[u8]) -> Change {
-        let name = format!("quota.near {} {}", self.subject, self.status.start.0);
-        // Hashed twice: what visitors present is text, and hashed once, so that none of them takes the ticket.
-        let digest = TokenDigest::of(TokenDigest::of(name.as_bytes()).as_bytes());
-        Change::PutTicket { digest, content: mark.to_vec(), expires: self.status.end, source: TicketSource::Gateway }
-    }
 }
 
 /// Queue of the budgets that one process has found nearly spent.

@@ -3,15 +3,16 @@
 use std::time::Duration;
 
 use super::{ADA, Fixture, OPERATOR, ORG, laptop};
-use crate::support::updates::bound;
+use crate::support::updates::{bound, policy_change};
 use control::management;
 use control::management::{
-    Actor, ClientInfo, KeyStatus, NewKeyRequest, PolicyUpdate, Rotation, SecretSource, UserGrants,
+    Actor, ClientInfo, KeyStatus, NewKeyRequest, PolicyUpdate, Rotation, SecretSource, TokenSettings, UserGrants,
 };
 use domain::clock;
 use domain::key::KeyId;
 use domain::page::PageQuery;
 use domain::refusal::Refusal;
+use journal::audit::Record;
 
 #[tokio::test]
 async fn unused_keys_are_disabled_by_the_sweep_and_used_ones_are_not() {
@@ -39,6 +40,65 @@ async fn unused_keys_are_disabled_by_the_sweep_and_used_ones_are_not() {
     assert_eq!((sweep(15).await, sweep(17).await), (0, 2), "7 days since the enabling, and since the use");
     let swept = fixture.records().await.into_iter().filter(|record| record.path == "key.disable_unused");
     assert_eq!(swept.count(), 3);
+}
+
+/// The looks of 45 days, three a day, each as by a process that has just started.
+#[tokio::test]
+async fn ends_are_announced_in_time_and_once() {
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+    let fixture = Fixture::with_ada().await;
+    let management = &fixture.management;
+    let now = clock::now();
+    let expire = async |key: KeyId, days: u32| {
+        let update = policy_change(PolicyUpdate { expires: Some(Some(now.after(days * DAY))), ..Default::default() });
+        management::update_key(management, OPERATOR, key, update, now).await.unwrap();
+    };
+    let keys = [fixture.new_key().await, fixture.new_key().await, fixture.new_key().await, fixture.new_key().await];
+    let [moved, short, revoked, unused] = keys.map(|key| key.key.id);
+    for (key, days) in [(moved, 30), (short, 3), (revoked, 20)] {
+        expire(key, days).await;
+    }
+    let settings = TokenSettings {
+        name: "deploy".into(),
+        org: None,
+        allow: ["keys:read".parse().unwrap()].into(),
+        expires: Some(now.after(15 * DAY)),
+        networks: Vec::new(),
+        client_san: None,
+    };
+    let token = management::create_token(management, OPERATOR, settings, now).await.unwrap().token.id;
+    management::revoke_key(management, OPERATOR, revoked, now).await.unwrap();
+    fixture.state.set_bounds(state::Bounds { unused_keys: Some(40 * DAY), ..state::Bounds::DEFAULT });
+    for third in 0..135 {
+        let at = now.after(third * DAY / 3);
+        if third == 3 * 25 {
+            expire(moved, 36).await;
+        }
+        management::announce_ends(management, at).await.unwrap();
+    }
+    let records = fixture.records().await.into_iter();
+    let announced: Vec<_> = records.filter(|record| record.actor.as_deref() == Some("gateway")).collect();
+    let day = |record: &Record| (record.time.0 - now.0) / u64::try_from(DAY.as_micros()).unwrap();
+    let of_key = |key: KeyId| {
+        let of_key = announced.iter().filter(|record| record.key_id == Some(key));
+        let mut of_key: Vec<_> = of_key.map(|record| (day(record), &*record.action, &record.path[..])).collect();
+        of_key.sort_unstable();
+        of_key.into_iter().map(|(day, action, path)| (day, action, path.split('/').nth(1).unwrap())).collect::<Vec<_>>()
+    };
+    let moved = of_key(moved);
+    let (week, last) = (("key.expiring", "7d"), ("key.expiring", "1d"));
+    let expected = [(22, week), (28, week), (34, last)].map(|(day, (action, notice))| (day, action, notice));
+    assert_eq!(moved.iter().filter(|(_, action, _)| *action == week.0).copied().collect::<Vec<_>>(), expected);
+    assert_eq!(of_key(short), [(1, "key.expiring", "1d")], "it was made three days before its end");
+    assert_eq!(of_key(revoked), []);
+    assert_eq!(of_key(unused), [(32, "key.unused", "7d")]);
+    let of_token = announced.iter().filter(|record| record.action == "token.expiring");
+    let paths: Vec<_> = of_token.map(|record| (day(record), record.path.clone())).collect();
+    let end = now.after(15 * DAY);
+    assert_eq!(paths.len(), 2, "{paths:?}");
+    for (at, notice) in [(7, "7d"), (13, "1d")] {
+        assert!(paths.contains(&(at, format!("token.expiring/{token}/{notice}/{end}"))), "{paths:?}");
+    }
 }
 
 /// Rather something else is wrong than so many keys are unused.

@@ -2,11 +2,10 @@
 
 use std::time::Duration;
 
-use domain::budget::{BudgetStatus, BudgetSubject};
 use domain::clock::{self, Micros};
 use domain::identity::OrgId;
 use domain::session::{Token, TokenDigest};
-use state::{Change, ChangeError, NearBudget, State, TicketSource};
+use state::{Change, ChangeError, State, TicketSource};
 
 use super::runtime::block_on;
 
@@ -54,17 +53,16 @@ pub(super) async fn ticket_goes_to_one_of_several_takers(state: &State) {
     }
 }
 
-pub(super) async fn budget_is_claimed_once_in_each_period(state: &State) {
+pub(super) async fn announcement_is_claimed_once_and_extended_by_the_same_gateway(state: &State) {
     let (now, org) = (clock::now(), OrgId::generate());
-    let near = |start: Micros| {
-        let status = BudgetStatus { units: 10, used: 8, start, end: soon(start) };
-        NearBudget { subject: BudgetSubject::Org(org), org, status }
+    let claim = async |start: u64, mark: &[u8], expires| {
+        state.change(Change::claim(&format!("quota.near {org} {start}"), mark, expires)).await
     };
-    let claim = async |start, mark: &[u8]| state.change(near(start).claim(mark)).await;
-    for start in [now, Micros(now.0 + 1)] {
-        claim(start, b"one").await.unwrap();
-        assert!(matches!(claim(start, b"other").await, Err(ChangeError::Taken("ticket"))));
-        claim(start, b"one").await.expect("a change whose answer was lost is made again");
+    for start in [1, 2] {
+        claim(start, b"one", soon(now)).await.unwrap();
+        assert!(matches!(claim(start, b"other", soon(now)).await, Err(ChangeError::Taken("ticket"))));
+        claim(start, b"one", soon(soon(now))).await.expect("a change whose answer was lost is made again");
+        assert!(matches!(claim(start, b"other", soon(now)).await, Err(ChangeError::Taken("ticket"))));
     }
 }
 

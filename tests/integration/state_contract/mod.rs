@@ -232,7 +232,7 @@ macro_rules! contract {
                 ticket_is_taken_once,
                 expired_ticket_is_not_handed_out,
                 ticket_goes_to_one_of_several_takers,
-                budget_is_claimed_once_in_each_period,
+                announcement_is_claimed_once_and_extended_by_the_same_gateway,
             ],
             cases_federation: [
                 rules_are_of_services_and_found_by_name,

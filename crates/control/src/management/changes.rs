@@ -10,11 +10,12 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
+use super::announcement::ANNOUNCED;
 use super::authorization::{Access, authorize};
 use super::key_actor::{ChangeUser, emails_of};
 use super::operands::find_org;
 use super::uses::page_of_records;
-use super::{Actor, Management, ManagementError, UsePage, near_budgets};
+use super::{Actor, Management, ManagementError, UsePage};
 use domain::clock::{self, Micros};
 use domain::identity::UserId;
 use domain::key::KeyId;
@@ -92,7 +93,7 @@ impl ChangeEntry {
     /// The user, the program or the gateway that made it, in one word or two; none: the operator.
     pub fn maker(&self) -> Option<String> {
         let program = || self.token_id.map(|token| format!("Token {token}"));
-        let gateway = || (self.action == near_budgets::ACTION).then(|| "Gateway".to_owned());
+        let gateway = || ANNOUNCED.contains(&&*self.action).then(|| "Gateway".to_owned());
         self.by.as_ref().map(ChangeUser::label).or_else(program).or_else(gateway)
     }
 

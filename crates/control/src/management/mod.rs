@@ -28,7 +28,9 @@ use read_queue::ReadQueue;
 mod actor;
 mod unix_user;
 mod unused_keys;
+mod announcement;
 mod near_budgets;
+mod expiring;
 mod authorization;
 mod orgs;
 mod org_policy;
@@ -95,6 +97,7 @@ pub(crate) use backup::{STATE_MEDIA_TYPE, run_beside};
 pub use changes::{ChangeEntry, ChangePage, list_changes};
 pub(crate) use error::RouteError;
 pub use error::{ErrorKind, ManagementError, Row};
+pub use expiring::announce_ends;
 pub use explain::{Explanation, LimitStatus, explain_key};
 pub use federation_rules::{
     FEDERATED_KEY_LIFETIME, FederationRule, NewFederationRule, create_federation_rule, list_federation_rules,

@@ -1,22 +1,17 @@
 //! Announcements of budgets of which 80 % are spent: a record `quota.near` and a log line, once for each subject and
 //! period over all gateways.
-//!
-//! - The gateway that puts the ticket of the announcement records it. Killed in between, it leaves no record.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::time::sleep;
 use uuid::Uuid;
 
-use super::actor::AuditActor;
-use super::audited_change::{Target, begin_change, use_end};
-use super::{Actor, Management, ManagementError, UnixUser};
+use super::announcement::{Announcement, QUOTA_NEAR};
+use super::audited_change::Target;
+use super::{Management, ManagementError};
 use domain::budget::BudgetSubject;
-use state::{ChangeError, NearBudget};
+use state::NearBudget;
 
-/// Action of the record.
-pub(super) const ACTION: &str = "quota.near";
-const GATEWAY: &Actor = &Actor::operator(UnixUser::GATEWAY);
 /// Pause before an announcement is tried again that the state or the journal did not take.
 const PAUSE: Duration = Duration::from_secs(60);
 
@@ -37,19 +32,14 @@ pub async fn announce_near_budgets(management: &Management) {
 /// Announces a budget, unless it was announced in this period, or its key is gone.
 async fn announce(management: &Management, near: &NearBudget, mark: Uuid) -> Result<(), ManagementError> {
     let Some(target) = target_of(management, near).await? else { return Ok(()) };
-    match management.state.change(near.claim(mark.as_bytes())).await {
-        // Another gateway announces it, or has: also the process that takes this one's place.
-        Err(ChangeError::Taken(_) | ChangeError::HandedOver | ChangeError::Closed) => return Ok(()),
-        Ok(()) | Err(ChangeError::NotReplicated { .. }) => {}
-        Err(error) => return Err(error.into()),
-    }
-    let (subject, status, started) = (near.subject, near.status, Instant::now());
-    let path = format!("{ACTION}/{}/{}", status.used, status.units);
-    let by = AuditActor { actor: GATEWAY, now: management.now() };
-    let entry = begin_change(management, ACTION, &path, target, false, by).await?;
-    entry.close_change(use_end(&Ok(()), started)).await;
+    let (subject, status) = (near.subject, near.status);
     let (used, units, until) = (status.used, status.units, status.end);
-    tracing::warn!(%subject, used, units, %until, "80 % of a budget is spent");
+    let about = format!("{subject} {}", status.start.0);
+    let detail = format!("{used}/{units}");
+    let announcement = Announcement { action: QUOTA_NEAR, about, detail, target, until };
+    if announcement.record(management, mark, management.now()).await? {
+        tracing::warn!(%subject, used, units, %until, "80 % of a budget is spent");
+    }
     Ok(())
 }
 

@@ -49,7 +49,7 @@ pub async fn sweep_unused_keys(management: &Management, actor: &Actor, now: Micr
 }
 
 /// The time without a use after which keys of an organization are disabled; none: never.
-fn unused_keys_of(management: &Management, org: &Org) -> Option<Duration> {
+pub(super) fn unused_keys_of(management: &Management, org: &Org) -> Option<Duration> {
     match org.policy.unused_keys {
         Some(UnusedKeys::Never) => None,
         Some(UnusedKeys::After(time)) => Some(time),
@@ -131,13 +131,18 @@ struct Found {
 }
 
 /// Returns whether a key is neither revoked nor disabled.
-fn is_active(key: &state::Key) -> bool {
+pub(super) fn is_active(key: &state::Key) -> bool {
     let is_disabled = key.policy.as_deref().is_some_and(|policy| policy.disabled.is_some());
     key.revoked.is_none() && !is_disabled
 }
 
 /// Returns whether an active key was not used, created or enabled since a time.
 fn is_unused(key: &state::Key, since: Micros) -> bool {
+    last_use(key) < since
+}
+
+/// Time from which a key counts as unused: of its last use, its creation or its enabling.
+pub(super) fn last_use(key: &state::Key) -> Micros {
     let enabled = key.policy.as_deref().and_then(|policy| policy.enabled);
-    key.created.max(key.last_used.max(enabled).unwrap_or_default()) < since
+    key.created.max(key.last_used.max(enabled).unwrap_or_default())
 }

@@ -64,7 +64,7 @@ pub struct ChangeRow {
 }
 
 /// Operations and their texts.
-const ACTIONS: [(&str, &str); 37] = [
+const ACTIONS: [(&str, &str); 40] = [
     ("key.create", "Created a key"),
     ("key.import", "Imported a key"),
     ("key.rotate", "Rotated a key"),
@@ -94,6 +94,9 @@ const ACTIONS: [(&str, &str); 37] = [
     ("org.quota", "Changed the budget of the organization"),
     ("quota.reset", "Reset what is spent of a budget"),
     ("quota.near", "80 % of a budget is spent"),
+    ("key.expiring", "A key expires soon"),
+    ("key.unused", "A key is disabled soon, because nobody uses it"),
+    ("token.expiring", "A management token expires soon"),
     ("session.link", "Created a sign-in link"),
     ("session.start", "Signed in"),
     ("session.choose_org", "Switched to the organization"),
