@@ -255,7 +255,8 @@ fn gateway_starts_and_serves_on_a_full_disk_when_records_may_be_dropped() {
 #[test]
 fn low_water_mark_is_logged_once_and_retention_goes_by_the_volume() {
     let test = "full_disk::low_water_mark_is_logged_once_and_retention_goes_by_the_volume";
-    let Some(disk) = SmallDisk::mount(test, 40) else { return };
+    // State, index and log are on it as well: what is not the journal has taken 19 MiB for a moment on a busy machine.
+    let Some(disk) = SmallDisk::mount(test, 64) else { return };
     let upstream = Upstream::start();
     let setup = setup_on(&disk, &upstream, "refuse");
     setup.write(&setup.text().replace("segment_size: 1MiB", "segment_size: 1MiB, low_water: 1MiB"));
@@ -272,16 +273,16 @@ fn low_water_mark_is_logged_once_and_retention_goes_by_the_volume() {
         files.map(|file| file.metadata().map_or(0, |metadata| metadata.len())).sum()
     };
     let mut sent = 0;
-    while sent < 24 << 20 {
+    while sent < 38 << 20 {
         assert_eq!(client.get(&path, &key).status, 200);
         // About what a record takes.
         sent += 1250;
         // Half of the volume, and the active segment. Removal, once a second, may be slower than these requests.
         if sent % (1 << 20) < 1250 {
-            eventually("old segments are removed", || size() < 21 << 20);
+            eventually("old segments are removed", || size() < 33 << 20);
         }
     }
-    eventually("old segments are removed", || size() < 21 << 20);
+    eventually("old segments are removed", || size() < 33 << 20);
     let free = || crate::support::metric(setup.admin, "keygate_audit_disk_free_bytes");
     eventually("the metric has the free space", || (free() - disk.free() as f64).abs() < 1.0);
     let log = || std::fs::read_to_string(setup.path().join("log")).unwrap();
