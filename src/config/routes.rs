@@ -202,7 +202,7 @@ fn cost(value: &Value<'_>) -> Result<(Cost, Option<CostSource>), Reported> {
         let at_most = section.required("at_most", |value| value.integer(1..=MAX_TOKENS));
         let field = section.optional("from", |value| value.parsed("the name of a field, such as X-Cost"));
         let member =
-            section.optional("from_body", |value| value.parsed("names of members, such as usage.total_tokens"));
+            section.optional("from_body", |value| value.parsed("the path of a member, such as usage.total_tokens"));
         let places = section.value_or("unit", 0, decimal_places);
         let (at_most, field, member) = (at_most?, field?, member?);
         if field.is_none() && member.is_none() {

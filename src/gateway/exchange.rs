@@ -274,9 +274,12 @@ impl Drop for Exchange {
         if let Grant::Caller(caller) = &mut self.grant {
             let entry = caller.entry.take();
             debug_assert!(entry.is_some(), "an exchange of a caller has its audit entry until it is dropped");
-            let metering = self.metering.as_deref().filter(|_| !caller.is_unsent);
-            let cost = metering.map(|metering| metering.cost(end.outcome == Outcome::Completed));
-            let cost = if caller.is_unsent { Some(0) } else { cost };
+            let is_complete = end.outcome == Outcome::Completed;
+            let cost = if caller.is_unsent {
+                Some(0)
+            } else {
+                self.metering.as_deref().map(|metering| metering.cost(is_complete))
+            };
             let settled = cost.and_then(|cost| {
                 let reservation = caller.permit.take()?.into_reservation()?;
                 Some(Settled { cost, returned: reservation.settle(cost) })

@@ -7,7 +7,7 @@ use super::shard::number_at;
 /// The oldest of the joins seen when there are no others.
 const NEVER: f64 = 9_007_199_254_740_991.0;
 
-/// Fields of what is known of the record of gateways.
+/// Fields of the facts about the record of gateways.
 const FACTS: [&[u8]; 3] = [b"begun", b"latest_join", b"whole_from"];
 
 /// The arguments: the lifetime, the latest join seen, and the own join that should be live.
@@ -19,8 +19,8 @@ pub struct Told {
     pub believes_lost_registry: bool,
 }
 
-/// Reply and writes of `heartbeat.lua` at `now`, the server's time, and follows the script
-/// line by line; entries of earlier versions, which have no join, do not occur.
+/// Reply and writes of `heartbeat.lua` at `now`, the server's time. It follows the script line by line; entries of
+/// earlier versions, which have no join, do not occur.
 pub fn heartbeat(
     database: &Database,
     now: u64,

@@ -176,7 +176,7 @@ impl World {
         }
         let Some(gateway) = self.live(process) else { return };
         let beat = gateway.steady(now);
-        let told = gateway.decisions.slots.seen(beat);
+        let told = gateway.decisions.slots.joins_to_tell(beat);
         let [seen, _] = told;
         let call = self.heartbeat_call(process, self.product.settings.registration_micros(), told);
         if self.send(process, self.gateways_shard, call, Pending::Register { beat, seen }).is_err() {

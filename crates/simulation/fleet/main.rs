@@ -112,7 +112,7 @@ fn test() {
         Some(Break::SignOfLife) => {
             Options { shards: 40, orgs: 40, keys: 400, seconds: 60, requests: 50, ..Options::small() }
         }
-        // Uses without Redis that nobody repays are seen only where the keys are at their limits afterwards.
+        // Uses without Redis that are not repaid are seen only where the keys are at their limits afterwards.
         Some(Break::Bucket | Break::Cost) => {
             Options { gateways: 5, shards: 3, orgs: 4, keys: 20, seconds: 40, requests: 3000, ..Options::small() }
         }

@@ -1,5 +1,5 @@
-//! The look at what ends soon: keys and management tokens that expire, and keys that are disabled because nobody uses
-//! them. Each is announced seven days before, and what expires once more a day before.
+//! The look at what ends soon: keys and management tokens that expire, and keys that are disabled for being
+//! unused. Each is announced seven days before, and what expires once more a day before.
 //!
 //! - A look is made once a day, so it announces what is due until the next one: a notice is early by up to a day, and
 //!   never late while gateways run.

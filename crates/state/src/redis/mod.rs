@@ -282,11 +282,12 @@ impl Redis {
         self.transactions.shared.bounds.store(Arc::new(Some(bounds)));
     }
 
-    /// The budgets that decisions of all threads have found nearly spent.
+    /// Gateways that are registered, by the last heartbeat; 1 before the first.
     pub(super) fn registered_gateways(&self) -> usize {
         self.slots.membership().map_or(1, Membership::gateways) as usize
     }
 
+    /// The budgets that decisions of all threads have found nearly spent.
     pub(super) fn near_budgets(&self) -> &NearBudgets {
         self.decider.near_budgets()
     }

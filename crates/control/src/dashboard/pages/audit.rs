@@ -95,7 +95,7 @@ const ACTIONS: [(&str, &str); 40] = [
     ("quota.reset", "Reset what is spent of a budget"),
     ("quota.near", "80 % of a budget is spent"),
     ("key.expiring", "A key expires soon"),
-    ("key.unused", "A key is disabled soon, because nobody uses it"),
+    ("key.unused", "A key is disabled soon, because it is unused"),
     ("token.expiring", "A management token expires soon"),
     ("session.link", "Created a sign-in link"),
     ("session.start", "Signed in"),

@@ -13,7 +13,7 @@
 --
 -- Entries can be lost: with all data, or by a failover. A gateway notices it by a join that it has seen and that the
 -- hash never had, or by its own, which is older than the hash. It takes back its place then. Until the lifetime of
--- those that do not reach the server has passed, the hash is not whole, and nobody divides by it.
+-- those that do not reach the server has passed, the hash is not whole, and no limit is divided by it.
 --
 -- Result: packed: the time at which it joined; the number of the other live gateways; the number of those that joined
 -- earlier; the oldest of the latest joins that they have seen; the latest of their joins; 1 when the hash is whole. Not

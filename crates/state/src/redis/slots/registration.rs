@@ -56,7 +56,7 @@ impl SlotLeases {
 
     /// The latest join of all gateways that this one has seen, and its own while its entry should be live; zeros for
     /// none.
-    pub fn seen(&self, now: Micros) -> [u64; 2] {
+    pub fn joins_to_tell(&self, now: Micros) -> [u64; 2] {
         let Some(membership) = self.membership() else { return [0; 2] };
         let claimed = membership.claimed_join(self.settings.registration_micros(), now);
         // The others may have forgotten it: what it has seen says nothing any more.
@@ -76,7 +76,7 @@ impl SlotLeases {
     async fn register(&self, client: &RedisClient) -> Result<bool, CommandError> {
         // Read before the heartbeat: the entry lives no shorter than from here.
         let beat = clock::steady();
-        let [seen, claimed] = self.seen(beat);
+        let [seen, claimed] = self.joins_to_tell(beat);
         let reply = self.send_heartbeat(client, self.settings.registration_micros(), [seen, claimed]).await?;
         let Value::BulkString(packed) = reply else { return Err(CommandError::UnexpectedReply) };
         self.complete_heartbeat(&packed, beat, seen, clock::steady()).ok_or(CommandError::UnexpectedReply)
