@@ -13,6 +13,7 @@ pub mod management_api;
 pub mod federation;
 pub mod oidc;
 mod request;
+mod served_calls;
 mod person_limiter;
 mod json_input;
 mod distinct_json;

@@ -10,7 +10,7 @@
 use std::rc::Rc;
 
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_LENGTH};
+use http::header::AUTHORIZATION;
 use http::{HeaderMap, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use uuid::Uuid;
@@ -19,14 +19,14 @@ use crate::api::{Api, Mount, build, document, find, problem};
 use crate::management::{self, Actor, ManagementError, Program, RouteError};
 use crate::person_limiter::{Bucket, PersonLimiter};
 use crate::request::ControlRequest;
+use crate::served_calls::ServedCalls;
 use domain::address_limiter::AddressLimiter;
-use domain::clock::{self, Micros};
-use domain::identity::{Peer, PersonId, X_REQUEST_ID};
+use domain::clock::Micros;
+use domain::identity::{Peer, PersonId};
 use domain::management_token::TokenId;
 use domain::quota::Quota;
 use edge::forward::TrustedProxies;
-use platform::abort_on_drop::AbortOnDrop;
-use platform::metrics::{Metrics, RouteMetrics};
+use platform::metrics::Metrics;
 use platform::tls::CertificateFacts;
 
 /// Path of the API.
@@ -54,7 +54,6 @@ impl CallLimiter {
 }
 
 /// One worker's management API.
-#[derive(Debug)]
 pub struct ManagementApi {
     api: Api,
     /// Limits calls by token.
@@ -63,8 +62,7 @@ pub struct ManagementApi {
     trusted: TrustedProxies,
     /// Limits calls with wrong tokens by client address.
     attempts: AddressLimiter,
-    metrics: Metrics,
-    route_metrics: RouteMetrics,
+    served: ServedCalls,
 }
 
 impl ManagementApi {
@@ -77,37 +75,16 @@ impl ManagementApi {
         attempts: AddressLimiter,
         metrics: Metrics,
     ) -> Self {
-        let route_metrics = metrics.route(ROUTE);
-        Self { api, calls, trusted, attempts, metrics, route_metrics }
+        Self { api, calls, trusted, attempts, served: ServedCalls::new(metrics, ROUTE) }
     }
 
     /// Handles one call. Never fails: errors and panics become responses.
     pub async fn handle(self: &Rc<Self>, peer: &Rc<Peer>, request: Request<Incoming>) -> Response<Bytes> {
         let id = Uuid::now_v7();
-        let arrived = clock::now();
-        let is_head = request.method() == http::Method::HEAD;
-        let is_read = request.method().is_safe();
-        let this = Rc::clone(self);
-        let peer = Rc::clone(peer);
-        // A task of its own: dropping this future, as a disconnect does, leaves the task running.
-        let task = tokio::task::spawn_local(async move { this.respond(id, &peer, request).await });
-        let response = if is_read { AbortOnDrop::new(task).await } else { task.await };
-        let mut response = response.unwrap_or_else(|error| {
-            tracing::error!(request_id = %id, %error, "panic while the management API handled a call");
-            self.metrics.panics.inc();
-            problem(id, Mount::Network, &ManagementError::Internal)
-        });
-        #[allow(clippy::cast_precision_loss, reason = "a duration in a histogram")]
-        self.route_metrics.duration.observe(clock::now().since(arrived) as f64 / 1e6);
-        self.route_metrics.count_response(response.status());
-        let value = http::HeaderValue::try_from(id.to_string()).expect("hexadecimal digits and dashes");
-        response.headers_mut().insert(X_REQUEST_ID, value);
-        if is_head {
-            let length = response.body().len();
-            response.headers_mut().insert(CONTENT_LENGTH, length.into());
-            *response.body_mut() = Bytes::new();
-        }
-        response
+        let method = request.method().clone();
+        let (this, peer) = (Rc::clone(self), Rc::clone(peer));
+        let answer = async move { this.respond(id, &peer, request).await };
+        self.served.serve(id, &method, answer, || problem(id, Mount::Network, &ManagementError::Internal)).await
     }
 
     async fn respond(&self, id: Uuid, peer: &Peer, request: Request<Incoming>) -> Response<Bytes> {

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::USER_AGENT;
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, Response};
+use http::{HeaderMap, Request, Response};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 use uuid::Uuid;
@@ -21,11 +21,12 @@ use uuid::Uuid;
 use crate::management;
 use crate::management::{ClientInfo, Management, ManagementError};
 use crate::oidc::{Error, Issuer, SubjectToken, SubjectTokenError};
+use crate::served_calls::ServedCalls;
 use domain::address_limiter::AddressLimiter;
 use domain::clock::{self, Micros};
-use domain::identity::{Peer, X_REQUEST_ID};
+use domain::identity::Peer;
 use edge::forward::{Client, TrustedProxies};
-use platform::metrics::{Metrics, RouteMetrics};
+use platform::metrics::Metrics;
 use platform::tls::ClientSettings;
 
 mod request;
@@ -64,8 +65,7 @@ pub struct TokenEndpoint {
     trusted: TrustedProxies,
     /// Limits exchanges that have not succeeded, by client address.
     attempts: AddressLimiter,
-    metrics: Metrics,
-    route_metrics: RouteMetrics,
+    served: ServedCalls,
 }
 
 impl TokenExchange {
@@ -82,8 +82,7 @@ impl TokenExchange {
 impl TokenEndpoint {
     /// A worker's endpoint. Client addresses come from `trusted` proxies; `attempts` limits exchanges by them.
     pub fn new(shared: TokenExchange, trusted: TrustedProxies, attempts: AddressLimiter, metrics: Metrics) -> Self {
-        let route_metrics = metrics.route(ROUTE);
-        Self { shared, trusted, attempts, metrics, route_metrics }
+        Self { shared, trusted, attempts, served: ServedCalls::new(metrics, ROUTE) }
     }
 
     /// Returns whether a path is the endpoint's.
@@ -95,26 +94,10 @@ impl TokenEndpoint {
     /// disconnects, so that no change is abandoned halfway.
     pub async fn handle(self: &Rc<Self>, peer: &Rc<Peer>, request: Request<Incoming>) -> Response<Bytes> {
         let id = Uuid::now_v7();
-        let arrived = clock::now();
-        let is_head = request.method() == Method::HEAD;
-        let this = Rc::clone(self);
-        let peer = Rc::clone(peer);
-        // A task of its own: dropping this future leaves the task running.
-        let task = tokio::task::spawn_local(async move { this.respond(id, &peer, request, arrived).await });
-        let mut response = task.await.unwrap_or_else(|error| {
-            tracing::error!(request_id = %id, %error, "panic while a token was exchanged");
-            self.metrics.panics.inc();
-            response::failure(id, &ManagementError::ExchangeFailed)
-        });
-        let value = HeaderValue::try_from(id.to_string()).expect("hexadecimal digits and dashes are visible ASCII");
-        response.headers_mut().insert(X_REQUEST_ID, value);
-        #[allow(clippy::cast_precision_loss, reason = "a duration in a histogram")]
-        self.route_metrics.duration.observe(clock::now().since(arrived) as f64 / 1e6);
-        self.route_metrics.count_response(response.status());
-        if is_head {
-            *response.body_mut() = Bytes::new();
-        }
-        response
+        let (method, arrived) = (request.method().clone(), clock::now());
+        let (this, peer) = (Rc::clone(self), Rc::clone(peer));
+        let answer = async move { this.respond(id, &peer, request, arrived).await };
+        self.served.serve(id, &method, answer, || response::failure(id, &ManagementError::ExchangeFailed)).await
     }
 
     async fn respond(&self, id: Uuid, peer: &Peer, request: Request<Incoming>, now: Micros) -> Response<Bytes> {
@@ -122,7 +105,7 @@ impl TokenEndpoint {
         let ip = Client::find(peer, &head.headers, &self.trusted).ip;
         // Counted before any work, and taken back after a success: those at the same time are bounded, too.
         if let Err(seconds) = self.attempts.count(ip, now) {
-            self.metrics.attempts_refused.inc();
+            self.served.metrics.attempts_refused.inc();
             return response::failure(id, &ManagementError::TooManyExchanges(seconds));
         }
         let client = ClientInfo { ip: Some(ip), user_agent: user_agent(&head.headers) };

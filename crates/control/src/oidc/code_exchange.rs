@@ -6,10 +6,10 @@ use http::{HeaderValue, StatusCode};
 use serde::Deserialize;
 
 use super::authorization_request::PendingAuthorization;
-use super::document_cache::classify_http_error;
 use super::error::Error;
 use super::http::{HttpClient, HttpResponse};
 use super::invalid_response::{InvalidProviderResponse, ProviderEndpoint};
+use super::key_cache::classify_http_error;
 use super::metadata::{ClientAuthMethod, Metadata};
 use super::settings::Settings;
 use domain::secret::Secret;

@@ -73,10 +73,10 @@ impl Issuer {
         let metadata = self.documents.metadata(&self.http, now).await?;
         let algorithms = metadata.algorithms();
         let verifier = JwtVerifier { issuer: &self.issuer, audience, audiences, algorithms: &algorithms, now };
-        let cached = self.documents.keys(&self.http, &metadata.jwks_uri, now).await?;
+        let cached = self.documents.keys.get(&self.http, &metadata.jwks_uri, now).await?;
         match SubjectToken::verify(&verifier, raw, &cached.set) {
             Err(error) if error.may_be_rotation() => {
-                match self.documents.refresh_keys(&self.http, &cached, now).await? {
+                match self.documents.keys.refresh(&self.http, &cached, now).await? {
                     Some(newer) => SubjectToken::verify(&verifier, raw, &newer.set),
                     None => Err(error),
                 }

@@ -32,6 +32,7 @@ mod issuer;
 mod subject_token;
 mod key_set;
 mod unfit_key;
+mod key_cache;
 mod document_cache;
 mod metadata;
 mod http;

@@ -9,12 +9,13 @@ use url::Url;
 use super::authorization_request::{self, AuthorizationRequest, PendingAuthorization, Prompt};
 use super::authorization_response::AuthorizationResponse;
 use super::code_exchange::{Tokens, exchange_code};
-use super::document_cache::{DocumentCache, Examination, classify_http_error};
+use super::document_cache::{DocumentCache, Examination};
 use super::error::Error;
 use super::http::HttpClient;
 use super::id_token::IdTokenVerifier;
 use super::invalid_response::{InvalidProviderResponse, ProviderEndpoint};
 use super::jwt_verifier::JwtVerifier;
+use super::key_cache::classify_http_error;
 use super::metadata::Metadata;
 use super::settings::{Settings, is_https, parse_issuer};
 use super::verified_identity::VerifiedIdentity;
@@ -132,10 +133,10 @@ impl Provider {
         let Settings { issuer, client_id, audiences, .. } = &self.settings;
         let jwt = JwtVerifier { issuer, audience: client_id, audiences, algorithms: &algorithms, now };
         let verifier = IdTokenVerifier { jwt, nonce: &pending.nonce, access: &tokens.access };
-        let cached = self.documents.keys(&self.http, &metadata.jwks_uri, now).await?;
+        let cached = self.documents.keys.get(&self.http, &metadata.jwks_uri, now).await?;
         match verifier.verify(&tokens.id, &cached.set) {
             Err(error) if error.may_be_rotation() => {
-                match self.documents.refresh_keys(&self.http, &cached, now).await? {
+                match self.documents.keys.refresh(&self.http, &cached, now).await? {
                     Some(newer) => verifier.verify(&tokens.id, &newer.set),
                     None => Err(error),
                 }
