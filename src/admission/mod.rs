@@ -28,6 +28,7 @@ use http::request::Parts;
 use domain::clock::Micros;
 use domain::head_fields::{CredentialFields, FieldSet};
 use domain::identity::Principal;
+use domain::key::KeyDigest;
 use domain::quota::RateLimitStatus;
 use domain::refusal::{Limit, Refusal};
 use domain::session::TokenDigest;
@@ -82,6 +83,17 @@ impl Admission {
     #[must_use]
     pub fn with_sessions(self, origin: &str) -> Self {
         Self { session_origin: Some(origin.into()), ..self }
+    }
+
+    /// The digest of the key that a request presents, whatever it is for; none of one without a key, or with two.
+    pub fn presented_key(&self, head: &Parts) -> Option<KeyDigest> {
+        let fields = FieldSet::of_request(&head.headers, &self.credentials);
+        let places =
+            Places { fields: &self.credentials, pass_authorization: false, websocket: false, session_origin: None };
+        match credential::read(head, fields, places) {
+            Ok(Credential::Key(key)) => Some(key.digest),
+            _ => None,
+        }
     }
 
     /// Finds the route of a request.

@@ -15,6 +15,7 @@ use crate::config::{self, Listener, ListenerRole};
 use crate::gateway::{DecisionSettings, Decisions, EarlyRejection, Gateway, OpenExchanges, PolicyCache, Upstream};
 use control::dashboard::{self, CurlExample, CurlExamples, Dashboard};
 use control::federation::TokenEndpoint;
+use control::leaks::{LeakEndpoint, SELF_REVOKE_PATH};
 use control::management_api::ManagementApi;
 use domain::head_fields::CredentialFields;
 use domain::head_memory::HeadMemory;
@@ -43,6 +44,7 @@ struct WorkerServices {
     dashboard: Option<Rc<Dashboard>>,
     management_api: Option<Rc<ManagementApi>>,
     tokens: Option<Rc<TokenEndpoint>>,
+    leaks: Option<Rc<LeakEndpoint>>,
     /// Transport settings of each listener, in the order of the configuration.
     serving: Vec<Rc<ServeOptions>>,
     /// Role of each listener, in the same order.
@@ -74,6 +76,7 @@ impl ActiveConfig {
             dashboard: services.dashboard.clone(),
             management_api: services.management_api.clone(),
             tokens: services.tokens.clone(),
+            leaks: services.leaks.clone(),
             role: services.roles[listener],
             origin: services.origins[listener],
             decisions: services.decisions[listener].clone(),
@@ -120,6 +123,7 @@ impl SharedHandles {
             dashboard: self.build_dashboard(snapshot).map(Rc::new),
             management_api: self.build_management_api(snapshot).map(Rc::new),
             tokens: self.build_token_endpoint(snapshot).map(Rc::new),
+            leaks: self.build_leak_endpoint(snapshot).map(Rc::new),
             gateway,
         }
     }
@@ -132,7 +136,7 @@ impl SharedHandles {
         let here = |route: &&RouteSettings| route.host.as_ref().is_none_or(|host| host.matches(host_of(&origin)));
         let paths =
             snapshot.config.routes.iter().filter(here).filter_map(|route| example(route, credentials)).collect();
-        let examples = CurlExamples { origin, paths };
+        let examples = CurlExamples { origin, paths, self_revoke: self.leaks.as_ref().map(|_| SELF_REVOKE_PATH) };
         Some(Dashboard::new(shared, trusted, snapshot.sign_ins.clone(), examples, self.metrics.clone()))
     }
 
@@ -152,6 +156,12 @@ impl SharedHandles {
         let shared = self.federation.clone()?;
         let trusted = TrustedProxies(snapshot.config.trusted_proxies.clone());
         Some(TokenEndpoint::new(shared, trusted, snapshot.sign_ins.clone(), self.metrics.clone()))
+    }
+
+    fn build_leak_endpoint(&self, snapshot: &ConfigSnapshot) -> Option<LeakEndpoint> {
+        let shared = self.leaks.clone()?;
+        let trusted = TrustedProxies(snapshot.config.trusted_proxies.clone());
+        Some(LeakEndpoint::new(shared, trusted, snapshot.sign_ins.clone(), self.metrics.clone()))
     }
 
     fn build_gateway(&self, snapshot: &ConfigSnapshot, upstreams: Box<[Upstream]>, open: &OpenExchanges) -> Gateway {

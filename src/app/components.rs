@@ -28,6 +28,7 @@ use control::admin::{Cause, ConfigStatus, Readiness};
 use control::api::Api;
 use control::dashboard;
 use control::federation::TokenExchange;
+use control::leaks::LeakReports;
 use control::management;
 use control::management::Management;
 use control::management_api;
@@ -64,13 +65,15 @@ impl Components {
         let (state, journal) = runtime.0.block_on(open_stores(config, &metrics, Opener::Gateway(takeover)))?;
         let shippers = Shippers::start(journal.tap(), &config.shipping, &metrics.shipping)?;
         let management = Management::new(Arc::clone(&state), journal.clone(), &config.audit, &metrics.state);
-        let management = Arc::new(management.with_sessions(config.sessions()));
+        let leak_action = config.leaks.as_ref().map(|leaks| leaks.action).unwrap_or_default();
+        let management = Arc::new(management.with_sessions(config.sessions()).with_leak_action(leak_action));
         management::set_fleet(&management, fleet::open_fleet(config)?);
         let dashboard = config.session.as_ref().map(|settings| share_dashboard(settings, &management)).transpose()?;
         let is_management = |listener: &Listener| listener.role == ListenerRole::Management;
         let management_api =
             config.listen.iter().any(is_management).then(|| Api::new(&management, management_api::BASE));
         let federation = config.federation.as_ref().map(|settings| TokenExchange::new(settings, &management));
+        let leaks = config.leaks.as_ref().map(|settings| LeakReports::new(settings, &management)).transpose()?;
         let connection_limiter =
             ConnectionLimiter::new(config.max_connections, config.max_connections_per_address, config.proxies());
         let usage_reads = UsageReads::default();
@@ -84,6 +87,7 @@ impl Components {
             dashboard,
             management_api,
             federation,
+            leaks,
             process_end: ProcessEnd::default(),
             usage_reads,
         };

@@ -1,5 +1,5 @@
 //! Dispatch of requests on a listener: to the gateway, the dashboard, the management API, decisions for other proxies,
-//! or the exchange of tokens.
+//! the exchange of tokens, or reports of leaks.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -11,22 +11,24 @@ use crate::config::ListenerRole;
 use crate::gateway::{Connection, Decisions, Gateway, ResponseFuture, own_observed};
 use control::dashboard::Dashboard;
 use control::federation::TokenEndpoint;
+use control::leaks::LeakEndpoint;
 use control::management_api::ManagementApi;
 use edge::forward::ResponseOrigin;
 use platform::telemetry::ObservedRequest;
 
-/// Routes the requests of one listener to the gateway, the dashboard, the management API, decisions, or the exchange of
-/// tokens.
+/// Routes the requests of one listener to the gateway, the dashboard, the management API, decisions, the exchange of
+/// tokens, or reports of leaks.
 ///
 /// - A listener for decisions serves nothing else.
 /// - A listener for the management API serves nothing else, and no other listener serves it.
-/// - A request for the path of the exchange never reaches the upstream, on any listener.
+/// - A request for the path of the exchange, or of reports of leaks, never reaches the upstream, on any listener.
 /// - A request under the dashboard's path never reaches the upstream, on any listener.
 pub(super) struct ListenerRouter {
     pub(super) gateway: Rc<Gateway>,
     pub(super) dashboard: Option<Rc<Dashboard>>,
     pub(super) management_api: Option<Rc<ManagementApi>>,
     pub(super) tokens: Option<Rc<TokenEndpoint>>,
+    pub(super) leaks: Option<Rc<LeakEndpoint>>,
     pub(super) role: ListenerRole,
     /// Origin on which browsers see responses of the upstream.
     pub(super) origin: ResponseOrigin,
@@ -53,6 +55,18 @@ impl ListenerRouter {
             let (observed, request) = observe(&self.gateway, connection, request, |path| path.into());
             let connection = Rc::clone(connection);
             return Box::pin(async move { own_observed(tokens.handle(&connection.peer, request).await, observed) });
+        }
+        if let Some(leaks) = self.leaks
+            && self.role != ListenerRole::Dashboard
+            && leaks.is_path(request.uri().path())
+        {
+            let (observed, request) = observe(&self.gateway, connection, request, |path| path.into());
+            let (head, body) = request.into_parts();
+            let presented = self.gateway.admission.presented_key(&head);
+            let (connection, request) = (Rc::clone(connection), Request::from_parts(head, body));
+            return Box::pin(async move {
+                own_observed(leaks.handle(&connection.peer, presented, request).await, observed)
+            });
         }
         let Some(dashboard) = self.dashboard else {
             return self.gateway.handle(connection, self.origin, request);

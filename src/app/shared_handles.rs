@@ -7,6 +7,7 @@ use crate::gateway::{ProcessEnd, UsageReads};
 use control::api::Api;
 use control::dashboard;
 use control::federation::TokenExchange;
+use control::leaks::LeakReports;
 use edge::transport::ConnectionLimiter;
 use journal::audit::Journal;
 use journal::shipping::Shippers;
@@ -33,6 +34,8 @@ pub(super) struct SharedHandles {
     pub(super) management_api: Option<Api>,
     /// The part of token exchange that all workers share; none without a `federation` block.
     pub(super) federation: Option<TokenExchange>,
+    /// The part of reports of leaks that all workers share; none without a `leaks` block.
+    pub(super) leaks: Option<LeakReports>,
     /// Stage of the process on the way to its end, for other proxies.
     pub(super) process_end: ProcessEnd,
     /// Turns to read the usage of callers.

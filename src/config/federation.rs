@@ -1,6 +1,6 @@
 //! The block `federation`: the endpoint where CIs exchange tokens of their own identity for keys.
 
-use super::session;
+use super::{configured, session};
 use crate::admission::RouteSettings;
 use control::dashboard;
 use control::federation::Settings;
@@ -16,7 +16,7 @@ pub(super) fn of_file(
     routes: &[RouteSettings],
     session: &Result<Option<dashboard::Settings>, Reported>,
 ) -> Result<Option<Settings>, Reported> {
-    let dashboard = session.as_ref().ok().and_then(Option::as_ref);
+    let dashboard = configured(session);
     file.optional("federation", |block| block.section(|section| federation(section, routes, dashboard)))
 }
 
@@ -26,14 +26,30 @@ fn federation(
     routes: &[RouteSettings],
     dashboard: Option<&dashboard::Settings>,
 ) -> Result<Settings, Reported> {
-    let path = section.value_or("path", PATH.to_owned(), session::path);
+    let path = own_path(section, PATH, routes, dashboard);
     let tls = section.optional("tls", |value| value.section(|section| Ok(ClientSettings::read(section))));
+    Ok(Settings { path, tls: tls?.unwrap_or_default() })
+}
+
+/// Reads the path of an endpoint of the gateway's own, which neither a route nor the dashboard may have.
+pub(super) fn own_path(
+    section: &mut Section<'_>,
+    default: &str,
+    routes: &[RouteSettings],
+    dashboard: Option<&dashboard::Settings>,
+) -> String {
+    let path = section.value_or("path", default.to_owned(), session::path);
+    refuse_taken(section, &path, routes);
+    if dashboard.is_some_and(|dashboard| dashboard.contains_path(&path)) {
+        section.report("path", "is below that of the dashboard; choose another");
+    }
+    path
+}
+
+/// Refuses a route for the path of an endpoint.
+pub(super) fn refuse_taken(section: &Section<'_>, path: &str, routes: &[RouteSettings]) {
     if let Some(route) = routes.iter().find(|route| route.path == path) {
         let name = &route.name;
         section.report("path", format_args!("is that of route `{name}`, which would get no request; choose another"));
     }
-    if dashboard.is_some_and(|dashboard| dashboard.contains_path(&path)) {
-        section.report("path", "is below that of the dashboard; choose another");
-    }
-    Ok(Settings { path, tls: tls?.unwrap_or_default() })
 }

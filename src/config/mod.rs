@@ -42,6 +42,7 @@ mod route_warnings;
 mod cors;
 mod session;
 mod federation;
+mod leaks;
 mod process;
 mod traces;
 mod telemetry;
@@ -109,6 +110,8 @@ pub struct Config {
     pub session: Option<dashboard::Settings>,
     /// The exchange of tokens of CIs for keys; none without a `federation` block.
     pub federation: Option<token_exchange::Settings>,
+    /// Reports of leaked keys; none without a `leaks` block.
+    pub leaks: Option<control::leaks::Settings>,
     /// Time without traffic after which a tunnel is closed.
     pub tunnel_idle: Duration,
     /// Time between the signal to stop and the drain, in which clients are asked to reconnect elsewhere.
@@ -224,7 +227,7 @@ impl Config {
         Document::parse(path, text)?.read(|file| read(ConfigSource::new(path, text), file))
     }
 
-    /// TLS of connections to upstreams, Redis, identity providers, collectors, sinks and witnesses.
+    /// TLS of connections to upstreams, Redis, identity providers, issuers, GitHub, collectors, sinks and witnesses.
     pub fn outbound_tls(&self) -> Vec<&ClientSettings> {
         let upstreams = self.upstreams.iter().map(|upstream| &upstream.settings.tls);
         let redis = match &self.state {
@@ -236,7 +239,10 @@ impl Config {
         let sinks = self.shipping.sinks.iter().filter_map(|sink| sink.destination.tls());
         let witnesses = self.audit.checkpoints.iter().flat_map(|checkpoints| &checkpoints.witnesses);
         let witnesses = witnesses.map(|witness| &witness.tls);
-        upstreams.chain(redis).chain(providers).chain(traces).chain(sinks).chain(witnesses).collect()
+        let issuers = self.federation.iter().map(|federation| &federation.tls);
+        let github = self.leaks.iter().map(|leaks| &leaks.tls);
+        let of_signers = providers.chain(issuers).chain(github);
+        upstreams.chain(redis).chain(of_signers).chain(traces).chain(sinks).chain(witnesses).collect()
     }
 }
 
@@ -269,6 +275,7 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
     let routes = routes::of_file(file, &around);
     let session = file.optional("session", |block| block.section(|section| session::session(section, &routes)));
     let federation = federation::of_file(file, &routes, &session);
+    let leaks = leaks::of_file(file, &routes, &session, &federation);
     let telemetry = file.section("telemetry", |section| telemetry::telemetry(section, &gateway));
     let quotas = limits.as_ref().map(limits::Limits::quotas).unwrap_or_default();
     check_across_blocks(file, upstreams.read.as_deref(), &routes, session != Ok(None), listen.as_deref().ok(), &quotas);
@@ -300,6 +307,7 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
         routes,
         session: session?,
         federation: federation?,
+        leaks: leaks?,
         tunnel_idle: timeouts.tunnel_idle,
         lame_duck: timeouts.lame_duck,
         drain: timeouts.drain,

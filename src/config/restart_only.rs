@@ -22,6 +22,7 @@ impl Config {
             telemetry,
             session,
             federation,
+            leaks,
             otel_metrics,
             // Can change while the gateway runs.
             source: _,
@@ -56,6 +57,7 @@ impl Config {
         changed.compare("telemetry.otel_metrics", otel_metrics == &new.otel_metrics);
         changed.compare("session", session == &new.session);
         changed.compare("federation", federation == &new.federation);
+        changed.compare("leaks", leaks == &new.leaks);
         changed.0
     }
 }

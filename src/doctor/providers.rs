@@ -12,6 +12,7 @@ use super::environment::Environment;
 use super::finding::Findings;
 use crate::config::Config;
 use control::admin::API_PATH;
+use control::leaks::GitHub;
 use control::management::{FederationRule, Org};
 use control::oidc::{Error, Examination, Issuer, Provider};
 use domain::page::Page;
@@ -28,7 +29,8 @@ type Examined = (String, Result<Examination, Error>);
 /// Asks each provider, and each issuer that the rules of a running gateway name.
 pub(super) async fn check(environment: &Environment, findings: &mut Findings) {
     let config = &environment.config;
-    let (providers, issuers) = tokio::join!(examine_providers(config), examine_issuers(config));
+    let (providers, issuers, ()) =
+        tokio::join!(examine_providers(config), examine_issuers(config), examine_github(config, findings));
     for (subject, examined) in providers.into_iter().chain(issuers) {
         judge(&subject, examined, findings);
     }
@@ -58,6 +60,26 @@ async fn examine_issuers(config: &Config) -> Vec<Examined> {
         (format!("issuer of rules, {issuer}"), examined)
     });
     join_all(asked).await
+}
+
+/// Reads the keys that reports of leaked keys are signed with.
+async fn examine_github(config: &Config, findings: &mut Findings) {
+    let Some((address, tls)) = config.leaks.as_ref().and_then(|leaks| Some((leaks.github.as_ref()?, &leaks.tls)))
+    else {
+        return;
+    };
+    let subject = format!("reports of leaked keys, {address}");
+    let examined = match GitHub::new(address, tls) {
+        Ok(github) => github.examine().await,
+        Err(error) => Err(error),
+    };
+    match examined {
+        Ok(keys) => findings.ok(subject, format!("{keys} keys are readable")),
+        Err(error) => {
+            let advice = "look at the way there (DNS, firewall), and `leaks.tls`: no report is accepted without them";
+            findings.error(subject, error.in_full(), advice);
+        }
+    }
 }
 
 fn judge(subject: &str, examined: Result<Examination, Error>, findings: &mut Findings) {

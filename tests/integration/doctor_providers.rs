@@ -2,6 +2,7 @@
 
 use serde_json::{Value, json};
 
+use crate::leaks::GitHub;
 use crate::oidc::hostile::{Behaviour, Hostile, Raw};
 use crate::support::{Setup, free_address};
 
@@ -104,4 +105,17 @@ fn doctor_asks_the_issuers_of_federation_rules() {
     assert_eq!(subjects("ok"), [format!("provider `corp`, {}", provider.issuer()), of_rule.clone()]);
     ci.behave(|now| now.answer_with("/jwks", Raw::Status(500)));
     assert_eq!(subjects("error"), [of_rule]);
+}
+
+#[test]
+fn doctor_reads_the_keys_of_github() {
+    let github = GitHub::start();
+    let setup = Setup::new(free_address(), &github.block("disable"));
+    let subject = format!("reports of leaked keys, {}", github.keys_address());
+    let text = "1 keys are readable";
+    assert_eq!(findings(&setup), [("ok".into(), subject.clone(), text.into())]);
+    github.lose_keys();
+    let (severity, found, text) = findings(&setup).remove(0);
+    assert_eq!((severity.as_str(), found), ("error", subject));
+    assert!(text.contains("key set cannot be reached"), "{text}");
 }

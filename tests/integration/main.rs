@@ -31,6 +31,7 @@ mod upgrades;
 mod wire;
 mod edge;
 mod federation;
+mod leaks;
 mod dashboard_api;
 mod discovery;
 mod pools;

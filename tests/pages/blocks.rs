@@ -29,6 +29,8 @@ use Check::{By, Not};
 
 /// The other blocks, by the names that [`Block::name`] gives them.
 const BLOCKS: &[(&str, Check)] = &[
+    ("keygate token create scanner --org acme", By("commands_of_the_page_end_keys")),
+    ("curl -sf -X POST https://gateway.example", By("commands_of_the_page_end_keys")),
     // Installation and first steps.
     ("cargo run -- demo", By("demo_output_can_be_pasted_and_works")),
     (

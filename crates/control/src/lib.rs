@@ -3,7 +3,7 @@
 //! [`management`] has one function for each operation on organizations, users, keys and sessions. [`admin`] offers them
 //! on a socket for the operator, [`management_api`] to programs, [`dashboard`] to people, who sign in with [`oidc`]:
 //! all three mount one [`api`], and the dashboard has pages.
-//! [`federation`] exchanges tokens of CIs for keys.
+//! [`federation`] exchanges tokens of CIs for keys, and [`leaks`] ends keys that others can read.
 
 pub mod management;
 pub mod api;
@@ -11,6 +11,7 @@ pub mod admin;
 pub mod dashboard;
 pub mod management_api;
 pub mod federation;
+pub mod leaks;
 pub mod oidc;
 mod request;
 mod served_calls;

@@ -4,7 +4,6 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::USER_AGENT;
 use http::request::Parts;
 use http::{HeaderMap, Method, Request};
 use http_body_util::{BodyExt as _, Limited};
@@ -21,8 +20,6 @@ use edge::forward::{Client, TrustedProxies};
 const MAX_BODY: usize = 64 << 10;
 /// Time for a body to arrive.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
-/// Characters of a user agent that are kept.
-const USER_AGENT_LENGTH: usize = 1000;
 
 /// A request to the dashboard or to the management API.
 pub(crate) struct ControlRequest {
@@ -68,8 +65,6 @@ impl ControlRequest {
 
     /// The request of a client at this address, if it has one, with its body.
     pub(crate) fn new(base: &str, (id, now): (Uuid, Micros), ip: Option<IpAddr>, head: Parts, body: Bytes) -> Self {
-        let agent = head.headers.get(USER_AGENT).map(|agent| String::from_utf8_lossy(agent.as_bytes()));
-        let user_agent = agent.map(|agent| agent.chars().take(USER_AGENT_LENGTH).collect());
         let path = head.uri.path().strip_prefix(base).unwrap_or_default();
         Self {
             id,
@@ -79,7 +74,7 @@ impl ControlRequest {
             query: parse_form(head.uri.query().unwrap_or_default().as_bytes()),
             query_text: head.uri.query().unwrap_or_default().to_owned(),
             body,
-            client: ClientInfo { ip, user_agent },
+            client: ClientInfo::new(ip, &head.headers),
             session: session::read_cookie(&head.headers, session::COOKIE_NAME),
             headers: head.headers,
         }

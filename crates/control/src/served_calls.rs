@@ -1,4 +1,4 @@
-//! What all endpoints of the control plane do with a request beside answering it.
+//! Requests of the endpoints of the control plane, beside their answers.
 
 use http::header::CONTENT_LENGTH;
 use http::{HeaderValue, Method, Response};

@@ -1,6 +1,6 @@
 //! The management API, as programs on other machines see it, on both states.
 
-mod fixture;
+pub(crate) mod fixture;
 mod caller;
 mod callers;
 mod lists;
@@ -17,4 +17,5 @@ mod races;
 mod tokens;
 mod export;
 mod federation_rules;
+mod leaks;
 mod schemathesis;

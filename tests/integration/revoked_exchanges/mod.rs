@@ -1,7 +1,7 @@
 //! Revocation ends what is open: each exchange of the key, user, organization, session or secret is reset within a
 //! second of the acknowledgement, on every gateway; its slot is free, and the record says why.
 
-mod upstream;
+pub(crate) mod upstream;
 mod kinds;
 mod reasons;
 mod over_http2;
@@ -21,7 +21,7 @@ const LIMIT: Duration = Duration::from_secs(1);
 /// Time after which a test gives up.
 const PATIENCE: Duration = Duration::from_secs(20);
 
-const ROUTES: &str = "
+pub(crate) const ROUTES: &str = "
 routes:
   - { name: tunnel, path: /tunnel, upgrade: [websocket] }
   - { name: other, path: /** }
@@ -32,7 +32,7 @@ const UPGRADE: [(&str, &str); 3] =
 
 /// End of an exchange, as its client sees it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+pub(crate) enum End {
     /// The connection was reset.
     Reset,
     /// The connection was closed in order, or cut without a word.
@@ -75,12 +75,12 @@ fn is_switched(stream: &mut TcpStream) -> bool {
     received.starts_with(b"HTTP/1.1 101")
 }
 
-fn open_tunnel(gateway: &Gateway, key: &str) -> TcpStream {
+pub(crate) fn open_tunnel(gateway: &Gateway, key: &str) -> TcpStream {
     try_open_tunnel(gateway.address, key).expect("the key is valid")
 }
 
 /// Waits until the exchange ends.
-fn end_of(mut stream: impl io::Read) -> End {
+pub(crate) fn end_of(mut stream: impl io::Read) -> End {
     let begun = Instant::now();
     let mut buffer = vec![0; 1 << 16];
     loop {

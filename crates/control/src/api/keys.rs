@@ -11,12 +11,13 @@ use super::{Answer, csv, input};
 use crate::json_input::{self, WholeSeconds};
 use crate::management;
 use crate::management::{
-    Key, KeyImport, LimitUpdate, ManagementError, NewKey, NewKeyRequest, PolicyUpdate, Rotation, SecretSource,
+    Key, KeyImport, Leak, LimitUpdate, ManagementError, NewKey, NewKeyRequest, PolicyUpdate, Rotation, SecretSource,
 };
 use domain::budget::OwnBudget;
 use domain::clock::Micros;
 use domain::key::KeyId;
 use domain::plan_name::PlanName;
+use domain::secret::Secret;
 
 /// Body of a creation.
 #[derive(Deserialize)]
@@ -77,6 +78,20 @@ struct DisableBody {
     /// The key has leaked.
     #[serde(default)]
     leaked: bool,
+}
+
+/// Body of a report that a key has leaked.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct LeakBody {
+    /// The whole key.
+    key: String,
+    /// Kind of the place where it was found.
+    #[serde(default)]
+    source: String,
+    /// Address of that place.
+    #[serde(default)]
+    url: String,
 }
 
 pub(super) async fn list(call: &Call<'_>) -> Result<Answer, ManagementError> {
@@ -175,6 +190,14 @@ pub(super) async fn enable(call: &Call<'_>) -> Result<Answer, ManagementError> {
 
 pub(super) async fn explain(call: &Call<'_>) -> Result<Answer, ManagementError> {
     Ok(Answer::new(&management::explain_key(call.management(), call.actor, call.key()?, call.now()).await?))
+}
+
+/// Reports a key that was found where others can read it. The answer has the key as it is then, if it is known.
+pub(super) async fn report_leak(call: &Call<'_>) -> Result<Answer, ManagementError> {
+    let LeakBody { key, source, url } = json_input::body(call.request)?;
+    let leak = Leak { secret: &Secret::new(key), source: &source, url: &url };
+    let found = management::report_leak(call.management(), call.actor, &leak, call.now()).await?;
+    Ok(Answer::new(&json!({ "found": found })))
 }
 
 /// Refuses a secret that a person has made elsewhere, before it is read.

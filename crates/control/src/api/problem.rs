@@ -66,7 +66,7 @@ mod tests {
     const TRANSPORT: [(u16, &str); 3] = [(400, "malformed_request"), (414, "target_too_long"), (431, "head_too_large")];
 
     /// Errors of rows that no call to a path that there is, by a method that it supports, is answered with.
-    const NOT_OF_CALLS: [(u16, &str); 14] = [
+    const NOT_OF_CALLS: [(u16, &str); 16] = [
         (405, "method_not_allowed"),
         // Of pages and of signing in.
         (403, "invalid_link"),
@@ -82,6 +82,9 @@ mod tests {
         (409, "apply_conflict"),
         // Of the daily look for unused keys.
         (409, "key_in_use"),
+        // Of reports of leaked keys, which GitHub signs.
+        (401, "report_unsigned"),
+        (503, "report_unverified"),
         // Answered with the first result, and as an unknown token.
         (409, "repeated"),
         (403, "invalid_token"),

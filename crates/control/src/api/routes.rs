@@ -104,6 +104,7 @@ pub(super) const ROUTES: &[Route] = &[
     post("keys/{key}/enable", ALL, |call| Box::pin(keys::enable(call))).of(Subject::Key),
     get("keys/{key}/requests", ALL, USES, |call| Box::pin(audit::list_uses(call))),
     get("keys/{key}/explain", ALL, &[], |call| Box::pin(keys::explain(call))),
+    post("leaks", ADMIN, |call| Box::pin(keys::report_leak(call))).withdrawal(),
     put("apply", ADMIN, |call| Box::pin(apply::apply(call))).with_query(&["dry_run"]),
     get("quota", ALL, QUOTA, |call| Box::pin(quota::show(call))),
     post("quota/reset", ADMIN, |call| Box::pin(quota::reset(call))),

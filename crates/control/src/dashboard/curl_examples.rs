@@ -9,6 +9,8 @@ pub struct CurlExamples {
     pub origin: String,
     /// Paths that are served for `GET`. Empty: the example is `/`.
     pub paths: Vec<CurlExample>,
+    /// The path at which a key is revoked by whoever presents it; none where there is no such.
+    pub self_revoke: Option<&'static str>,
 }
 
 /// A path that is served for `GET`.
@@ -37,6 +39,12 @@ impl CurlExamples {
         };
         format!("curl -i -H '{credential}' '{}{path}'", self.origin)
     }
+
+    /// The command that revokes the key in this variable of the environment.
+    pub(super) fn revocation(&self, variable: &str) -> Option<String> {
+        let path = self.self_revoke?;
+        Some(format!("curl -X POST -H \"Authorization: Bearer ${variable}\" '{}{path}'", self.origin))
+    }
 }
 
 #[cfg(test)]
@@ -52,7 +60,7 @@ mod tests {
             key_field: (path == "/b").then(|| "X-API-Key".to_owned()),
         };
         let paths = vec![example("/a", Some("a")), example("/b", Some("b")), example("/c", None)];
-        let examples = CurlExamples { origin: "https://api.example".into(), paths };
+        let examples = CurlExamples { origin: "https://api.example".into(), paths, self_revoke: None };
         let command = |examples: &CurlExamples, permissions: &[Permission]| examples.command_for(permissions, "KEY");
         assert_eq!(command(&examples, &[permission("b")]), "curl -i -H 'X-API-Key: KEY' 'https://api.example/b'");
         assert_eq!(command(&examples, &[]), "curl -i -H 'Authorization: Bearer KEY' 'https://api.example/c'");

@@ -11,9 +11,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::USER_AGENT;
 use http::request::Parts;
-use http::{HeaderMap, Request, Response};
+use http::{Request, Response};
 use hyper::body::Incoming;
 use parking_lot::Mutex;
 use uuid::Uuid;
@@ -36,8 +35,6 @@ use request::ExchangeRequest;
 
 /// Value of the metrics' label `route` for all exchanges.
 const ROUTE: &str = "token-exchange";
-/// Characters of a user agent that are kept.
-const USER_AGENT_LENGTH: usize = 1000;
 /// Issuers that are kept at a time. Only rules name them, and those of an installation are a few.
 const MAX_ISSUERS: usize = 256;
 
@@ -108,7 +105,7 @@ impl TokenEndpoint {
             self.served.metrics.attempts_refused.inc();
             return response::failure(id, &ManagementError::TooManyExchanges(seconds));
         }
-        let client = ClientInfo { ip: Some(ip), user_agent: user_agent(&head.headers) };
+        let client = ClientInfo::new(Some(ip), &head.headers);
         match self.exchange(head, body, &client).await {
             Ok(response) => {
                 self.attempts.uncount(ip);
@@ -179,11 +176,6 @@ impl Issuers {
         }
         Ok(Arc::clone(known.entry(issuer.to_owned()).or_insert(new)))
     }
-}
-
-fn user_agent(headers: &HeaderMap) -> Option<String> {
-    let agent = headers.get(USER_AGENT).map(|agent| String::from_utf8_lossy(agent.as_bytes()));
-    agent.map(|agent| agent.chars().take(USER_AGENT_LENGTH).collect())
 }
 
 impl fmt::Debug for TokenEndpoint {

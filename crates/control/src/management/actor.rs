@@ -8,6 +8,9 @@
 use std::borrow::Cow;
 use std::net::IpAddr;
 
+use http::HeaderMap;
+use http::header::USER_AGENT;
+
 use super::{Management, ManagementError, UnixUser};
 use domain::clock::Micros;
 use domain::identity::{OrgId, PersonId, UserId, Voucher};
@@ -17,6 +20,9 @@ use domain::session::TokenDigest;
 use state::{ActorName, ETag, Org, PolicyScope, Session, User};
 
 pub use state::ADMIN;
+
+/// Characters of a user agent that are kept.
+const USER_AGENT_LENGTH: usize = 1000;
 
 /// Conditions of a call.
 #[derive(Clone, Debug)]
@@ -63,10 +69,20 @@ pub struct ClientInfo {
     pub user_agent: Option<String>,
 }
 
+impl ClientInfo {
+    /// The client at this address, which has sent a request with these fields.
+    pub(crate) fn new(ip: Option<IpAddr>, headers: &HeaderMap) -> Self {
+        let agent = headers.get(USER_AGENT).map(|agent| String::from_utf8_lossy(agent.as_bytes()));
+        Self { ip, user_agent: agent.map(|agent| agent.chars().take(USER_AGENT_LENGTH).collect()) }
+    }
+}
+
 /// The operator, by the Unix user of the process.
 #[derive(Clone, Debug)]
 pub struct Operator {
     user: UnixUser,
+    /// The client whose request made the gateway itself do something.
+    client: Option<ClientInfo>,
     conditions: Conditions,
 }
 
@@ -107,7 +123,12 @@ pub(super) struct AuditActor<'a> {
 impl Actor {
     /// The operator, by this user of the machine.
     pub const fn operator(user: UnixUser) -> Self {
-        Self::Operator(Operator { user, conditions: Conditions::NONE })
+        Self::Operator(Operator { user, client: None, conditions: Conditions::NONE })
+    }
+
+    /// The gateway itself, with the rights of the operator; for the request of a client, if it has one.
+    pub(crate) fn gateway(client: ClientInfo) -> Self {
+        Self::Operator(Operator { user: UnixUser::GATEWAY, client: Some(client), conditions: Conditions::NONE })
     }
 
     /// The same actor, whose next change is made on these conditions alone.
@@ -140,10 +161,10 @@ impl Actor {
         }
     }
 
-    /// The client that sent the request; none for the operator, whose socket has no address.
+    /// The client that sent the request; none for a person at the machine, whose socket has no address.
     pub(super) fn client(&self) -> Option<&ClientInfo> {
         match self {
-            Self::Operator(_) => None,
+            Self::Operator(operator) => operator.client.as_ref(),
             Self::Visitor(client) => Some(client),
             Self::User(user) => Some(&user.client),
             Self::Program(program) => Some(&program.client),

@@ -11,17 +11,15 @@ use uuid::Uuid;
 
 use super::actor::AuditActor;
 use super::audited_change::{Target, begin_change, use_end};
-use super::{Actor, Management, ManagementError, UnixUser};
+use super::{Actor, ClientInfo, Management, ManagementError};
 use domain::clock::Micros;
 use state::{Change, ChangeError};
 
-/// Actions of all announcements.
-pub(super) const ANNOUNCED: [&str; 4] = [QUOTA_NEAR, KEY_EXPIRING, KEY_UNUSED, TOKEN_EXPIRING];
 pub(super) const QUOTA_NEAR: &str = "quota.near";
 pub(super) const KEY_EXPIRING: &str = "key.expiring";
 pub(super) const KEY_UNUSED: &str = "key.unused";
+pub(super) const KEY_LEAKED: &str = "key.leaked";
 pub(super) const TOKEN_EXPIRING: &str = "token.expiring";
-const GATEWAY: &Actor = &Actor::operator(UnixUser::GATEWAY);
 /// Time that a gateway has for the record. A process that was killed starts within it, or another gateway looks later.
 const CLAIM: Duration = Duration::from_secs(600);
 
@@ -60,9 +58,8 @@ impl Announcement<'_> {
         }
         let started = Instant::now();
         let path = format!("{}/{}", self.action, self.detail);
-        let entry =
-            begin_change(management, self.action, &path, self.target, false, AuditActor { actor: GATEWAY, now })
-                .await?;
+        let by = AuditActor { actor: &Actor::gateway(ClientInfo::default()), now };
+        let entry = begin_change(management, self.action, &path, self.target, false, by).await?;
         entry.close_change(use_end(&Ok(()), started)).await;
         // An error would have it recorded again at once; the next look may.
         if let Err(error) = management.state.change(claim(self.until)).await {

@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
-use super::announcement::ANNOUNCED;
+use super::UnixUser;
 use super::authorization::{Access, authorize};
 use super::key_actor::{ChangeUser, emails_of};
 use super::operands::find_org;
@@ -50,6 +50,9 @@ pub struct ChangeEntry {
     pub outcome: Outcome,
     /// The gateway that recorded it.
     pub gateway: String,
+    /// True when the gateway itself made it.
+    #[serde(skip)]
+    pub is_of_gateway: bool,
 }
 
 /// Page of the changes of an organization, newest first.
@@ -93,7 +96,7 @@ impl ChangeEntry {
     /// The user, the program or the gateway that made it, in one word or two; none: the operator.
     pub fn maker(&self) -> Option<String> {
         let program = || self.token_id.map(|token| format!("Token {token}"));
-        let gateway = || ANNOUNCED.contains(&&*self.action).then(|| "Gateway".to_owned());
+        let gateway = || self.is_of_gateway.then(|| "Gateway".to_owned());
         self.by.as_ref().map(ChangeUser::label).or_else(program).or_else(gateway)
     }
 
@@ -104,6 +107,7 @@ impl ChangeEntry {
         Self {
             id: record.id,
             time: record.time,
+            is_of_gateway: record.actor.as_deref() == Some(UnixUser::GATEWAY.as_str()),
             action: record.action,
             by: record.user_id.map(named),
             token_id: record.token_id,

@@ -411,6 +411,16 @@ errors! {
         "Your browser reports that this request came from another site, so nothing was changed.",
         "If you meant to do this, do it from the pages of this dashboard.");
 
+    // Leaked keys.
+
+    #[error("the report has no valid signature of GitHub")]
+    ReportUnsigned => row(Unauthenticated, "report_unsigned");
+    /// GitHub's keys cannot be read.
+    #[error("the signature of the report cannot be checked: the keys of GitHub cannot be read; send it again later")]
+    ReportUnverified(#[source] oidc::Error) => row(Unavailable, "report_unverified");
+    #[error("send the key that is to end, as requests with it have it, and no body")]
+    KeyMissing => row(Unauthenticated, "unauthenticated");
+
     // Signing in.
 
     /// The sign-in link was used, has expired, or never existed.

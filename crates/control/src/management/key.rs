@@ -168,6 +168,9 @@ pub struct ApiKey(#[serde(with = "secret_text")] Secret);
 pub struct GoodPractice;
 
 impl GoodPractice {
+    /// Variable of the environment for the key.
+    pub const VARIABLE: &str = "KEYGATE_API_KEY";
+
     /// Good practice: a sentence each.
     pub const LINES: [&'static str; 4] = [
         "Use one key for each application and environment, so that each can be revoked on its own.",
@@ -178,12 +181,13 @@ impl GoodPractice {
 
     /// Lines for a POSIX shell. Keys are letters, digits and `_`, and origins have no quotes, so nothing is escaped.
     pub fn exports(api_key: &str, origin: &str) -> String {
-        format!("export KEYGATE_API_KEY='{api_key}'\nexport KEYGATE_API_URL='{origin}'")
+        let variable = Self::VARIABLE;
+        format!("export {variable}='{api_key}'\nexport KEYGATE_API_URL='{origin}'")
     }
 
     /// The line for a POSIX shell that has only the key.
     pub fn export_key(api_key: &str) -> String {
-        format!("export KEYGATE_API_KEY='{api_key}'")
+        format!("export {}='{api_key}'", Self::VARIABLE)
     }
 }
 

@@ -138,7 +138,7 @@ async fn key_with_secret(
 }
 
 /// Returns whether a secret of an active key is refused, because a rotation has replaced it.
-async fn is_replaced(
+pub(super) async fn is_replaced(
     management: &Management,
     key: &Key,
     digest: &KeyDigest,

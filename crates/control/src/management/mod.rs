@@ -41,6 +41,7 @@ mod keys;
 mod owned_key;
 mod key_creation;
 mod keys_by_digest;
+mod leaks;
 mod federation_rules;
 mod token_exchange;
 mod rotation;
@@ -112,6 +113,7 @@ pub use key_query::KeyQuery;
 pub use key_status::{KeyMark, KeyStatus};
 pub use keys::{KeyImport, import_key, revoke_key, show_key};
 pub use keys_by_digest::{PutKey, put_key_by_digest};
+pub use leaks::{Leak, LeakAction, report_leak, revoke_own_key};
 pub use left_changes::{end_left_changes, end_left_changes_once};
 pub use links::{Link, LinkPreview, create_link, preview_link, sign_in_with_link};
 pub use near_budgets::announce_near_budgets;
@@ -162,6 +164,8 @@ pub struct Management {
     sessions: Option<SessionSettings>,
     /// Seconds until a change is durable.
     duration: Histogram,
+    /// Action on keys that have leaked.
+    leak_action: LeakAction,
     /// True of a trial, whose changes are not recorded.
     is_trial: bool,
 }
@@ -182,8 +186,15 @@ impl Management {
             gateway: settings.gateway.clone(),
             sessions: None,
             duration: metrics.change.clone(),
+            leak_action: LeakAction::default(),
             is_trial: false,
         }
+    }
+
+    /// Sets the action on keys that have leaked.
+    #[must_use]
+    pub fn with_leak_action(self, leak_action: LeakAction) -> Self {
+        Self { leak_action, ..self }
     }
 
     /// Sets the settings of web sessions.

@@ -22,7 +22,7 @@ use state::{ActorName, Change, TokenPosition};
 /// Microseconds of a day.
 const DAY_US: u64 = 24 * 3600 * 1_000_000;
 /// Scopes that an administrator of an organization may give to a token of it.
-pub const ADMIN_SCOPES: [TokenScope; 11] = [
+pub const ADMIN_SCOPES: [TokenScope; 12] = [
     TokenScope::OrgsRead,
     TokenScope::UsersRead,
     TokenScope::UsersWrite,
@@ -31,6 +31,7 @@ pub const ADMIN_SCOPES: [TokenScope; 11] = [
     TokenScope::KeysRotate,
     TokenScope::KeysRevoke,
     TokenScope::KeysSet,
+    TokenScope::KeysLeak,
     TokenScope::UsageRead,
     TokenScope::AuditRead,
     TokenScope::TokensManage,

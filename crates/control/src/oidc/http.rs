@@ -32,7 +32,7 @@ const FORM: HeaderValue = HeaderValue::from_static("application/x-www-form-urlen
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 
 /// HTTP client of one provider.
-pub(super) struct HttpClient {
+pub(crate) struct HttpClient {
     /// None when the provider is on this machine, and its addresses are `http:`.
     tls: Option<Arc<ClientTls>>,
     /// Requests in flight, of all threads.
@@ -95,7 +95,7 @@ impl Drop for InFlight<'_> {
 impl HttpClient {
     /// A client that verifies the provider's certificate by these settings; without TLS for a provider on this machine.
     /// All addresses of a provider are either encrypted or not.
-    pub(super) fn new(encrypted: bool, settings: &ClientSettings) -> Result<Self, tls::Error> {
+    pub(crate) fn new(encrypted: bool, settings: &ClientSettings) -> Result<Self, tls::Error> {
         let tls = encrypted.then(|| ClientTls::open(settings, &[]).map(Arc::new)).transpose()?;
         Ok(Self { tls, in_flight: AtomicUsize::new(0) })
     }

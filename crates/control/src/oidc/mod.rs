@@ -43,10 +43,13 @@ pub use authorization_request::{AuthorizationRequest, PendingAuthorization, Prom
 pub use authorization_response::AuthorizationResponse;
 pub use document_cache::Examination;
 pub use error::{Error, Fault};
+pub(crate) use http::HttpClient;
 pub use http::HttpError;
 pub use invalid_response::{ErrorDescription, InvalidAuthorizationResponse, InvalidProviderResponse, ProviderEndpoint};
 pub use issuer::Issuer;
+pub(crate) use key_cache::KeyCache;
 pub use provider::Provider;
+pub(crate) use settings::parse_issuer;
 pub use settings::{InvalidIssuer, Settings};
 pub use subject_token::{SubjectToken, SubjectTokenError};
 pub use unfit_key::UnfitKey;

@@ -55,7 +55,7 @@ impl Settings {
 }
 
 /// Parses an issuer.
-pub(super) fn parse_issuer(issuer: &str) -> Result<Url, InvalidIssuer> {
+pub(crate) fn parse_issuer(issuer: &str) -> Result<Url, InvalidIssuer> {
     let url = Url::parse(issuer).map_err(|_| InvalidIssuer::NotAUrl)?;
     if !url.has_host() {
         return Err(InvalidIssuer::NotAUrl);

@@ -27,6 +27,8 @@ pub enum TokenScope {
     KeysRevoke,
     /// Changes, disables and enables keys.
     KeysSet,
+    /// Reports leaked keys.
+    KeysLeak,
     /// Reads the usage of keys and organizations.
     UsageRead,
     /// Reads the audit.
@@ -44,7 +46,7 @@ pub struct InvalidScope;
 
 impl TokenScope {
     /// All scopes.
-    pub const ALL: [Self; 13] = [
+    pub const ALL: [Self; 14] = [
         Self::OrgsRead,
         Self::OrgsWrite,
         Self::UsersRead,
@@ -54,6 +56,7 @@ impl TokenScope {
         Self::KeysRotate,
         Self::KeysRevoke,
         Self::KeysSet,
+        Self::KeysLeak,
         Self::UsageRead,
         Self::AuditRead,
         Self::StateExport,
@@ -72,6 +75,7 @@ impl TokenScope {
             Self::KeysRotate => "keys:rotate",
             Self::KeysRevoke => "keys:revoke",
             Self::KeysSet => "keys:set",
+            Self::KeysLeak => "keys:leak",
             Self::UsageRead => "usage:read",
             Self::AuditRead => "audit:read",
             Self::StateExport => "state:export",

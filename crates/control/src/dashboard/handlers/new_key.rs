@@ -84,6 +84,7 @@ async fn new_key_page(
         api_key: Secret::new(api_key.expose().to_owned()),
         curl_command: Secret::new(curl_command),
         exports: Secret::new(GoodPractice::exports(api_key.expose(), &context.curl_examples.origin)),
+        revocation: context.curl_examples.revocation(GoodPractice::VARIABLE),
         practice: GoodPractice::LINES,
     })
 }

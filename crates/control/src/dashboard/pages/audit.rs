@@ -64,7 +64,7 @@ pub struct ChangeRow {
 }
 
 /// Operations and their texts.
-const ACTIONS: [(&str, &str); 40] = [
+const ACTIONS: [(&str, &str); 41] = [
     ("key.create", "Created a key"),
     ("key.import", "Imported a key"),
     ("key.rotate", "Rotated a key"),
@@ -95,6 +95,7 @@ const ACTIONS: [(&str, &str); 40] = [
     ("quota.reset", "Reset what is spent of a budget"),
     ("quota.near", "80 % of a budget is spent"),
     ("key.expiring", "A key expires soon"),
+    ("key.leaked", "A key has leaked"),
     ("key.unused", "A key is disabled soon, because it is unused"),
     ("token.expiring", "A management token expires soon"),
     ("session.link", "Created a sign-in link"),

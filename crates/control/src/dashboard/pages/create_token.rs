@@ -64,6 +64,7 @@ impl ScopeChoice {
             TokenScope::KeysRotate => "Give keys new secrets, and so act as their owners.",
             TokenScope::KeysRevoke => "Revoke keys, for good.",
             TokenScope::KeysSet => "Change the policies of keys; disable and enable keys.",
+            TokenScope::KeysLeak => "Report keys that have leaked, which disables or revokes them.",
             TokenScope::UsageRead => "Read which requests were made with keys.",
             TokenScope::AuditRead => "Read the changes of the organization.",
             TokenScope::StateExport => "Export the state.",

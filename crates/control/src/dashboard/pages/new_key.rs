@@ -26,6 +26,8 @@ pub struct NewKeyPage {
     pub curl_command: Secret,
     /// Lines for a shell that put the key and the API's origin into environment variables.
     pub exports: Secret,
+    /// The command that revokes the key of `exports`; none where nobody can do so without signing in.
+    pub revocation: Option<String>,
     /// Good practice: a sentence each.
     pub practice: [&'static str; 4],
 }

@@ -135,7 +135,7 @@ fn form_of_a_token_has_each_scope_of_administrators_with_a_sentence() {
     let pages = gallery::all();
     let page = |name: &str| &pages.iter().find(|(found, _)| *found == name).unwrap().1;
     let form = page("create-token");
-    assert_eq!(form.matches("name=\"scope\"").count(), 11);
+    assert_eq!(form.matches("name=\"scope\"").count(), 12);
     for refused in ["orgs:write", "state:export"] {
         assert!(!form.contains(refused), "{refused}");
     }

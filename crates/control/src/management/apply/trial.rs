@@ -41,6 +41,7 @@ impl Management {
             gateway: self.gateway.clone(),
             sessions: None,
             duration: self.duration.clone(),
+            leak_action: self.leak_action,
             is_trial: true,
         })
     }

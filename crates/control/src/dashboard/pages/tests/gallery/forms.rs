@@ -148,6 +148,9 @@ pub(crate) fn new_key(issuance: Issuance) -> NewKeyPage {
         api_key,
         curl_command,
         exports: Secret::new(GoodPractice::exports(NEW_KEY, "https://gateway.example")),
+        revocation: Some(
+            "curl -X POST -H \"Authorization: Bearer $KEY\" 'https://gateway.example/v1/self-revoke'".into(),
+        ),
         practice: GoodPractice::LINES,
     }
 }
