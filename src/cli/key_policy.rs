@@ -46,6 +46,9 @@ pub(super) struct SetArgs {
     /// Key id: the nine characters after sk_live_
     #[arg(value_name = "KEY_ID", value_parser = KeyTargetParser)]
     key: KeyTarget,
+    /// Name, by which people know the key
+    #[arg(long, value_name = "NAME")]
+    name: Option<String>,
     #[command(flatten)]
     flags: PolicyFlags,
     /// Remove a tag; may be repeated
@@ -106,9 +109,13 @@ impl SetArgs {
     pub(super) fn run(self, installation: &Installation, format: Format) -> Result<(), CliError> {
         let policy = self.flags.into_update(self.removed_tags, &self.clear)?;
         let mut patch = if policy.is_empty() { json!({}) } else { json!({ "policy": policy }) };
-        if !self.plan.add_to(&mut patch) && policy.is_empty() {
-            let flags =
-                "--permission, --expires, --network, --concurrent, --tag, --no-tag, --clear, --plan or --no-plan";
+        let renames = self.name.is_some();
+        if let Some(name) = self.name {
+            patch["name"] = name.into();
+        }
+        if !self.plan.add_to(&mut patch) && policy.is_empty() && !renames {
+            let flags = "--permission, --expires, --network, --concurrent, --tag, --no-tag, --clear, --plan, --no-plan \
+                         or --name";
             return Err(usage(format!("nothing to set: give {flags}; `keygate key show` shows what holds")));
         }
         perform_on::<Key>(installation, self.key, |key| patch_key(key, &patch), format)

@@ -58,6 +58,8 @@ pub struct Permitted {
 /// Change of a key that is not revoked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct KeyPatch {
+    /// Its name, checked; none to keep it.
+    pub name: Option<String>,
     /// Its own quota, checked; cleared for the configured one. The tokens in the bucket stay, capped by the new burst.
     pub quota: Field<Quota>,
     /// Its plan; the tokens in the bucket stay likewise.

@@ -213,8 +213,11 @@ fn keys_of_others_are_conflicts_and_existing_keys_have_ids() {
     assert!(limited.code == 0 && limited.out.contains("3 per 1h, burst 2"), "{limited:?}");
     let other_user = installation.apply(&by_id(", user: bob@example.com"), "--yes");
     assert!(other_user.code == 1 && other_user.out.contains("a key stays with its user"), "{other_user:?}");
-    let other_name = installation.apply(&by_id(", name: desktop"), "--yes");
-    assert!(other_name.code == 1 && other_name.out.contains("a name is given once"), "{other_name:?}");
+    let renamed = installation.apply(&by_id(", name: desktop"), "--yes");
+    assert!(renamed.code == 0 && renamed.out.contains("name laptop -> desktop"), "{renamed:?}");
+    assert_eq!(installation.apply(&by_id(", name: desktop"), "--yes").out, installation.apply(&by_id(""), "--yes").out);
+    let shown = installation.ok(&format!("key set {id} --name laptop")).out;
+    assert!(shown.lines().any(|line| line.starts_with("name") && line.ends_with("laptop")), "{shown}");
     let other_org = installation.apply(&by_id("").replace("acme", "globex"), "--yes");
     assert!(other_org.code == 1 && other_org.out.contains("another organization"), "{other_org:?}");
     assert_eq!(installation.json("org list")["items"].as_array().unwrap().len(), 1);

@@ -9,6 +9,7 @@ use crate::support::gateway::OPERATOR;
 use crate::support::{Client, Response};
 use control::management;
 use domain::clock::Micros;
+use journal::audit::Outcome;
 
 const READ: &str = "queries:read";
 const WRITE: &str = "queries:write";
@@ -71,7 +72,7 @@ fn key_is_created_with_a_policy_and_changed_by_merge_patches() {
         let refused = set(&ada, invalid.clone());
         assert_eq!((refused.status, refused.code().as_str()), (400, "invalid_body"), "{invalid}");
     }
-    let empty = bob.send("PATCH", &format!("/keys/{id}"), Some(json!({ "name": "other" })));
+    let empty = bob.send("PATCH", &format!("/keys/{id}"), Some(json!({ "owner": "other" })));
     assert_eq!((empty.status, empty.code().as_str()), (400, "invalid_body"));
 
     let all = json!({ "permissions": null, "expires": null, "networks": null, "concurrent": null, "tags": null });
@@ -184,6 +185,49 @@ fn key_is_found_by_a_long_name() {
     for secret in [unknown, &key] {
         assert!(!search(secret).contains(secret), "{secret}");
     }
+}
+
+#[test]
+fn key_is_renamed_and_tagged_on_its_page_and_found_by_its_tag() {
+    let setup = Setup::new();
+    let (ada, bob) = (setup.admin(), setup.member());
+    let (_, id) = bob.key("laptop");
+    let path = format!("/keys/{id}/policy");
+    let form = bob.page(&format!("/settings{path}"));
+    assert!(form.contains("name=\"before-name\" value=\"laptop\""), "{form}");
+    let name = |user: &SessionUser<'_>| user.get(&format!("/keys/{id}")).json()["name"].clone();
+    let tags = |user: &SessionUser<'_>| policy(user, &id)["tags"].clone();
+    let sent = "before=%7B%7D&before-name=laptop&expiry=keep&name=billing+job&tags=team%3Dbilling%0D%0A+stage+%3D+prod";
+    assert_eq!(submit(&setup, &bob, &path, sent).status, 303);
+    assert_eq!((name(&bob), tags(&bob)), (json!("billing job"), json!({ "team": "billing", "stage": "prod" })));
+    // A form from before the change, in which a tag is removed and another added, and the name is as it was.
+    let sent = "before=%7B%22tags%22%3A%7B%22team%22%3A%22billing%22%7D%7D&before-name=laptop&expiry=keep&name=laptop\
+                &tags=cost%3D7";
+    assert_eq!(submit(&setup, &ada, &path, sent).status, 303);
+    assert_eq!((name(&bob), tags(&bob)), (json!("billing job"), json!({ "cost": "7", "stage": "prod" })));
+    for (wrong, error) in [
+        ("name=&tags=", "Enter a name of 1 to 100 characters"),
+        ("name=a&tags=team", "Enter each tag as NAME=VALUE"),
+        ("name=a&tags=%3Dbilling", "a tag is NAME=VALUE"),
+    ] {
+        let refused = submit(&setup, &bob, &path, &format!("before=%7B%7D&before-name=x&expiry=keep&{wrong}"));
+        let page = text(&refused);
+        assert!(refused.status == 422 && page.to_lowercase().contains(&error.to_lowercase()), "{wrong}: {page}");
+    }
+    assert_eq!(name(&bob), "billing job");
+    let found = |text: &str| {
+        let items = ada.get(&format!("/keys?search={text}")).json()["items"].clone();
+        items.as_array().unwrap().iter().map(|key| key["name"].clone()).collect::<Vec<_>>()
+    };
+    bob.key("other");
+    assert_eq!(
+        (found("cost%3D7"), found("Stage%3DPROD"), found("team%3D").len()),
+        (found("billing+job"), found("billing+job"), 0)
+    );
+    assert_eq!(found("billing+job"), ["billing job"]);
+    let made = setup.changes().into_iter().filter(|record| record.outcome == Outcome::Completed);
+    let actions: Vec<String> = made.filter(|record| record.key_id.is_some()).map(|record| record.action).collect();
+    assert_eq!(actions, ["key.create", "key.update", "key.set", "key.create"], "a name and tags are one change");
 }
 
 /// Two people change different fields of a policy, both by forms from before.

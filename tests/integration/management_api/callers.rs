@@ -43,6 +43,12 @@ fn key_lives_by_the_calls_of_each_caller() {
             let patched = caller.call("PATCH", &path, &[("If-Match", &tag)], &patch);
             assert_eq!((patched.status, &patched.json()["policy"]), (200, &json!({ "concurrent": 3 })), "{kind}");
             assert_eq!(caller.call("PATCH", &path, &[("If-Match", &tag)], &patch).status, 412, "{kind}");
+            let renamed = caller.send("PATCH", &path, &json!({ "name": format!("{kind} renamed") })).json();
+            assert_eq!(
+                (&renamed["name"], &renamed["policy"]),
+                (&json!(format!("{kind} renamed")), &json!({ "concurrent": 3 }))
+            );
+            assert_eq!(caller.send("PATCH", &path, &json!({ "name": " " })).code(), "invalid_name", "{kind}");
 
             let activity = |caller: &mut Caller| {
                 drop(setup.gateway.records());

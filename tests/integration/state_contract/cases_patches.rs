@@ -66,6 +66,14 @@ pub(super) async fn fields_of_a_user_are_changed_together(state: &State) {
 
 pub(super) async fn quota_and_policy_of_a_key_are_changed_together(state: &State) {
     let (_, key) = fixture_with_key(state).await;
+    let unnamed = record(state, &key).await;
+    let patch = KeyPatch { name: Some("billing job".into()), ..KeyPatch::default() };
+    state.change(Change::UpdateKey { key: key.id, patch }).await.unwrap();
+    assert_eq!(
+        record(state, &key).await,
+        state::Key { name: "billing job".into(), ..unnamed },
+        "nothing else is changed"
+    );
     let before = record(state, &key).await;
     let quota = Quota { requests: 7, per: Duration::from_secs(60), burst: 9, strict: false };
     let change = async |allowed, patch: PolicyPatch| {

@@ -15,7 +15,7 @@ use domain::names;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct KeyQuery {
     /// The id of a key or the SHA-256 of a whole key, which are looked up; else a part of the name, of the owner's
-    /// email address or of the key id.
+    /// email address, of the key id or of a tag as `NAME=VALUE`.
     pub text: String,
     /// Part of the name, in any case.
     pub name: String,
@@ -76,9 +76,12 @@ impl KeyQuery {
             && self.expires_within.is_none_or(is_expiring)
     }
 
-    /// Names and email addresses are compared without case, key ids with it.
+    /// Names, email addresses and tags are compared without case, key ids with it.
     fn matches_text(&self, key: &Key) -> bool {
-        contains(&key.name, &self.text) || contains(&key.email, &self.text) || key.id.as_str().contains(&self.text)
+        contains(&key.name, &self.text)
+            || contains(&key.email, &self.text)
+            || key.id.as_str().contains(&self.text)
+            || key.policy.tags.iter().any(|(name, value)| contains(&format!("{name}={value}"), &self.text))
     }
 }
 

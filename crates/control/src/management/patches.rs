@@ -23,6 +23,7 @@ use domain::identity::Permission;
 use domain::key::KeyId;
 use domain::key::policy::Field;
 use domain::management_token::TokenScope;
+use domain::names;
 use domain::plan_name::PlanName;
 use state::{Change, KeyPatch, OrgPatch, OrgPolicy, OrgPolicyPatch, Permitted, PolicyChange, UserPatch};
 
@@ -78,6 +79,9 @@ pub struct UserUpdate {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct KeyUpdate {
+    /// Its name.
+    #[serde(default, deserialize_with = "given::value")]
+    pub name: Option<String>,
     /// Its policy.
     #[serde(default, deserialize_with = "crate::json_input::object")]
     pub policy: PolicyUpdate,
@@ -231,7 +235,7 @@ pub async fn update_key(
     update: KeyUpdate,
     now: Micros,
 ) -> Result<Key, ManagementError> {
-    let KeyUpdate { policy, limits, plan, quota: own } = update;
+    let KeyUpdate { name, policy, limits, plan, quota: own } = update;
     let is_of_operator = limits.is_some() || plan.is_some() || own.is_some();
     let access = if is_of_operator {
         Access::KeyOperator(id, TokenScope::KeysSet)
@@ -240,15 +244,17 @@ pub async fn update_key(
     };
     let by = authorize(management, actor, access, now).await?;
     operands::check_plan(management, plan.iter().flatten().next())?;
+    let name = name.as_deref().map(names::validate_name).transpose()?;
     let owned = find_key(management, actor, id).await?;
-    let action = match (policy.is_empty(), limits, &plan, own) {
-        (_, None, None, None) => "key.set",
-        (true, Some(_), None, None) => "key.limits",
-        (true, None, Some(_), None) => "key.plan",
-        (true, None, None, Some(_)) => "key.quota",
+    let action = match (&name, policy.is_empty(), limits, &plan, own) {
+        (None, _, None, None, None) => "key.set",
+        (Some(_), true, None, None, None) => "key.rename",
+        (None, true, Some(_), None, None) => "key.limits",
+        (None, true, None, Some(_), None) => "key.plan",
+        (None, true, None, None, Some(_)) => "key.quota",
         _ => "key.update",
     };
-    let policy = if policy.is_empty() && is_of_operator {
+    let policy = if policy.is_empty() && (is_of_operator || name.is_some()) {
         None
     } else {
         let patch = policy.into_patch_of(&owned)?;
@@ -261,8 +267,8 @@ pub async fn update_key(
         Some(None) => Field::Clear,
         Some(Some(limits)) => Field::Set(limits.apply_to(in_force, defaults.quota).validate()?),
     };
-    let change =
-        Change::UpdateKey { key: id, patch: KeyPatch { quota, plan: field(plan), budget: field(own), policy } };
+    let patch = KeyPatch { name, quota, plan: field(plan), budget: field(own), policy };
+    let change = Change::UpdateKey { key: id, patch };
     apply_change(management, action, Target::of_key(&owned.key), change, by).await?;
     // Read again: others may have changed other fields.
     Ok(show_owned(management, &find_key(management, actor, id).await?, now))

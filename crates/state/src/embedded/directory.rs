@@ -265,6 +265,9 @@ impl Directory {
             // Under the lock of the tree, so that none is applied beside a default that is replaced meanwhile.
             self.tree().set_limits(&record, &next, clock::now(), &self.dirty);
         }
+        if patch.name.is_some() {
+            record.rename(next.name);
+        }
         if let Some(PolicyChange { patch, .. }) = &patch.policy {
             let mut policy = next.policy;
             // One that was prepared for a later change of this commit stays.

@@ -46,10 +46,11 @@ pub(super) fn create(sql: &Connection, key: &Key, digest: &KeyDigest) -> Result<
 pub(super) fn update(sql: &Connection, key: &Key) -> Result<(), ChangeError> {
     let [requests, per, burst] = quota_columns(key.quota);
     let update = "UPDATE keys SET rotated = ?2, previous_until = ?3, revoked = ?4, requests = ?5, per = ?6, burst = ?7,
-                                  plan = ?8, budget = ?9 WHERE id = ?1";
+                                  plan = ?8, budget = ?9, name = ?10 WHERE id = ?1";
     let [rotated, previous_until, revoked] = [key.rotated, key.previous_until, key.revoked].map(time);
     let id = key.id.as_str();
-    let parameters = params![id, rotated, previous_until, revoked, requests, per, burst, plan(key), budget(key)];
+    let parameters =
+        params![id, rotated, previous_until, revoked, requests, per, burst, plan(key), budget(key), key.name];
     execute(sql, update, parameters).map(drop)
 }
 

@@ -173,7 +173,8 @@ fn patched_key<R: Records>(records: &R, key: KeyId, patch: &KeyPatch) -> Result<
         records.org(key.org)?;
     }
     let (quota, plan) = (patch.quota.apply(key.quota), patch.plan.apply(key.plan));
-    Ok(Key { quota, plan, budget: patch.budget.apply(key.budget), policy, ..key })
+    let name = patch.name.clone().unwrap_or(key.name);
+    Ok(Key { name, quota, plan, budget: patch.budget.apply(key.budget), policy, ..key })
 }
 
 /// Checks a new key: its user is there, and it expires within the policy of its organization. A session quota key never

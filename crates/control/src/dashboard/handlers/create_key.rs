@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::key_policy::permission_choices;
-use super::policy_form::PolicyInput;
+use super::policy_form::{NAME_ERROR, PolicyInput};
 use super::{HandlerResult, PageContext, new_key, render_form};
 use crate::dashboard::pages::{CreatePage, NavEntry, OwnerChoice, OwnerInput, PolicyFields};
 use crate::management;
@@ -126,7 +126,7 @@ pub(super) async fn create_key(context: &PageContext<'_>) -> HandlerResult {
     {
         Ok(created) => return new_key::lead_to_new_key(context, &sealer, &created),
         Err(ManagementError::InvalidName(_)) => {
-            input.name_error = Some("Enter a name of 1 to 100 characters that all show.");
+            input.name_error = Some(NAME_ERROR);
         }
         Err(ManagementError::NoUser(_)) => {
             input.owner_error = Some("This organization has no user with this address or name.");

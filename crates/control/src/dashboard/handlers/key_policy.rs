@@ -1,6 +1,6 @@
 //! The form that changes the policy of a key, and disabling and enabling it.
 
-use super::policy_form::PolicyInput;
+use super::policy_form::{NAME_ERROR, PolicyInput};
 use super::{HandlerResult, PageContext, key_id, render_form};
 use crate::dashboard::pages::{
     DisabledFact, Expiry, NavEntry, PermissionChoice, PolicyFacts, PolicyFields, PolicyPage, format_count,
@@ -16,13 +16,14 @@ pub(super) async fn show_key_policy(context: &PageContext<'_>, id: &str) -> Hand
     let (key, owner) = unrevoked_key_and_owner(context, id).await?;
     let fields = policy_fields(&key.policy, &owner);
     let before = key.policy.clone();
-    policy_form(context, &key, &before, fields, None).await
+    policy_form(context, &key, &before, (key.name.clone(), None), fields, None).await
 }
 
 async fn policy_form(
     context: &PageContext<'_>,
     key: &Key,
     before: &KeyPolicy,
+    (entered_name, name_error): (String, Option<String>),
     fields: PolicyFields,
     error: Option<String>,
 ) -> HandlerResult {
@@ -31,6 +32,8 @@ async fn policy_form(
         layout: context.layout(NavEntry::Keys).await?,
         id: key.id.to_string(),
         name: key.name.clone(),
+        entered_name,
+        name_error,
         owner: key.email.clone(),
         narrows_only: !context.user.is_admin(),
         before: serde_json::to_string(before).map_err(|_| ManagementError::Internal)?,
@@ -47,18 +50,25 @@ pub(super) async fn set_key_policy(context: &PageContext<'_>, id: &str) -> Handl
     // A form without it shows the key as it is now.
     let before = serde_json::from_str(form.field("before")).unwrap_or_else(|_| key.policy.clone());
     let mut input = PolicyInput::read(&form, &before, context.request.now);
+    let entered = form.field("name").to_owned();
     if input.has_error() {
-        return policy_form(context, &key, &before, input.fields, None).await;
+        return policy_form(context, &key, &before, (entered, None), input.fields, None).await;
     }
-    let update = KeyUpdate { policy: std::mem::take(&mut input.update), ..KeyUpdate::default() };
+    let is_renamed = form.has_field("name") && entered != form.field("before-name");
+    let name = is_renamed.then(|| entered.clone());
+    let update = KeyUpdate { name, policy: std::mem::take(&mut input.update), ..KeyUpdate::default() };
     match management::update_key(context.management, &context.actor, key.id, update, context.request.now).await {
         Ok(_) => Ok(response::see_other(&format!("{}/keys/{}?done=set", context.base, key.id))),
         Err(error @ ManagementError::Widened(_)) => {
-            policy_form(context, &key, &before, input.fields, Some(sentence(&error.to_string()))).await
+            let error = Some(sentence(&error.to_string()));
+            policy_form(context, &key, &before, (entered, None), input.fields, error).await
+        }
+        Err(ManagementError::InvalidName(_)) => {
+            policy_form(context, &key, &before, (entered, Some(NAME_ERROR.to_owned())), input.fields, None).await
         }
         Err(error) => {
             input.take_error(error)?;
-            policy_form(context, &key, &before, input.fields, None).await
+            policy_form(context, &key, &before, (entered, None), input.fields, None).await
         }
     }
 }
@@ -125,6 +135,7 @@ fn policy_fields(policy: &KeyPolicy, owner: &User) -> PolicyFields {
         expiry: Expiry::Keep,
         networks: networks.join("\n"),
         concurrent: policy.concurrent.map(|number| number.to_string()).unwrap_or_default(),
+        tags: policy.tags.iter().map(|(name, value)| format!("{name}={value}")).collect::<Vec<_>>().join("\n"),
         ..PolicyFields::default()
     }
 }

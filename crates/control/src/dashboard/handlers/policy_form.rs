@@ -3,6 +3,7 @@
 //! - A field that is as the reader of the form knew it changes nothing: two people who change different fields both
 //!   have their way. Nor does a field that the form does not have.
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::dashboard::pages::{Expiry, PermissionChoice, PolicyErrors, PolicyFields};
@@ -12,6 +13,12 @@ use domain::clock::Micros;
 use domain::identity::Permission;
 use domain::key::policy::{InvalidKeyPolicy, KeyPolicy, Network};
 use domain::problem::sentence;
+
+/// Error in the name of a key.
+pub(super) const NAME_ERROR: &str = "Enter a name of 1 to 100 characters that all show.";
+
+/// Changes of tags, by their names; `None` removes one.
+type TagChanges = BTreeMap<String, Option<String>>;
 
 const DAY: Duration = Duration::from_secs(24 * 3600);
 
@@ -32,7 +39,7 @@ impl PolicyInput {
             expires: accept(expires(form, now), &mut errors.expiry),
             networks: accept(networks(form, before), &mut errors.networks),
             concurrent: accept(concurrent(form, before), &mut errors.concurrent),
-            tags: None,
+            tags: accept(tags(form, before), &mut errors.tags),
         };
         let is_ticked = |name: &str| form.fields("permission").any(|ticked| ticked == name);
         let choice = |name: &str| PermissionChoice { name: name.to_owned(), is_ticked: is_ticked(name) };
@@ -43,6 +50,7 @@ impl PolicyInput {
             date: form.field("date").to_owned(),
             networks: form.field("networks").to_owned(),
             concurrent: form.field("concurrent").to_owned(),
+            tags: form.field("tags").to_owned(),
             errors,
         };
         Self { fields, update }
@@ -62,6 +70,9 @@ impl PolicyInput {
             ManagementError::BeyondOwner(_) => &mut errors.permissions,
             ManagementError::InvalidKeyPolicy(InvalidKeyPolicy::TooManyNetworks) => &mut errors.networks,
             ManagementError::InvalidKeyPolicy(InvalidKeyPolicy::NoSlot) => &mut errors.concurrent,
+            ManagementError::InvalidKeyPolicy(InvalidKeyPolicy::Tag | InvalidKeyPolicy::TooManyTags) => {
+                &mut errors.tags
+            }
             ManagementError::TooLate(_) => &mut errors.expiry,
             error => return Err(error),
         };
@@ -154,6 +165,23 @@ fn concurrent(form: &Form, before: &KeyPolicy) -> Result<Option<Option<u32>>, St
         text => Some(text.parse().ok().filter(|number| *number > 0).ok_or("Enter a whole number of at least 1.")?),
     };
     Ok((number != before.concurrent).then_some(number))
+}
+
+/// Tags that were removed, and those that have another value.
+#[allow(clippy::option_option, reason = "a field of a merge patch")]
+fn tags(form: &Form, before: &KeyPolicy) -> Result<Option<Option<TagChanges>>, String> {
+    if !form.has_field("tags") {
+        return Ok(None);
+    }
+    let lines = form.field("tags").lines().map(str::trim).filter(|line| !line.is_empty());
+    let parse =
+        |line: &str| line.split_once('=').map(|(name, value)| (name.trim().to_owned(), value.trim().to_owned()));
+    let tags: Option<BTreeMap<String, String>> = lines.map(parse).collect();
+    let tags = tags.ok_or("Enter each tag as NAME=VALUE, one on a line.")?;
+    let removed = before.tags.keys().filter(|name| !tags.contains_key(*name)).map(|name| (name.clone(), None));
+    let set = tags.iter().filter(|(name, value)| before.tags.get(*name) != Some(value));
+    let changes: TagChanges = removed.chain(set.map(|(name, value)| (name.clone(), Some(value.clone())))).collect();
+    Ok((!changes.is_empty()).then_some(Some(changes)))
 }
 
 #[cfg(test)]

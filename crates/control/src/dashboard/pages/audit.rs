@@ -64,12 +64,13 @@ pub struct ChangeRow {
 }
 
 /// Operations and their texts.
-const ACTIONS: [(&str, &str); 41] = [
+const ACTIONS: [(&str, &str); 42] = [
     ("key.create", "Created a key"),
     ("key.import", "Imported a key"),
     ("key.rotate", "Rotated a key"),
     ("key.revoke", "Revoked a key"),
     ("key.set", "Changed the policy of a key"),
+    ("key.rename", "Renamed a key"),
     ("key.disable", "Disabled a key"),
     ("key.disable_unused", "Key disabled as unused"),
     ("key.enable", "Enabled a key"),

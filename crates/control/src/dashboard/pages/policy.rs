@@ -43,6 +43,10 @@ pub struct PolicyPage {
     pub id: String,
     /// Name.
     pub name: String,
+    /// The name that was entered.
+    pub entered_name: String,
+    /// Error in it.
+    pub name_error: Option<String>,
     /// The owner's email address.
     pub owner: String,
     /// True if the signed-in user may narrow the policy only.
@@ -55,8 +59,8 @@ pub struct PolicyPage {
     pub error: Option<String>,
 }
 
-/// Fields of a policy in a form: `shown` and `permission`, once for each permission; `expiry`, `date`, `networks` and
-/// `concurrent`.
+/// Fields of a policy in a form: `shown` and `permission`, once for each permission; `expiry`, `date`, `networks`,
+/// `concurrent` and `tags`.
 #[derive(Clone, Debug, Default)]
 pub struct PolicyFields {
     /// The permissions to choose from.
@@ -71,6 +75,8 @@ pub struct PolicyFields {
     pub networks: String,
     /// The number that was entered.
     pub concurrent: String,
+    /// The tags that were entered, one on a line.
+    pub tags: String,
     /// Errors in what was submitted.
     pub errors: PolicyErrors,
 }
@@ -95,6 +101,8 @@ pub struct PolicyErrors {
     pub networks: Option<String>,
     /// In the number of requests in flight.
     pub concurrent: Option<String>,
+    /// In the tags.
+    pub tags: Option<String>,
 }
 
 /// Expiry of a key in a form.
@@ -115,7 +123,8 @@ impl PolicyPage {
     /// All errors, each with the id of its field.
     pub fn errors(&self) -> Vec<(&'static str, &str)> {
         let general = self.error.as_deref().map(|error| ("main", error));
-        general.into_iter().chain(self.policy.errors.all()).collect()
+        let name = self.name_error.as_deref().map(|error| ("name", error));
+        general.into_iter().chain(name).chain(self.policy.errors.all()).collect()
     }
 }
 
@@ -124,7 +133,7 @@ impl PolicyFields {
     pub fn is_untouched(&self) -> bool {
         self.permissions.iter().all(|choice| choice.is_ticked)
             && [Expiry::Never, Expiry::Keep].contains(&self.expiry)
-            && [&self.date, &self.networks, &self.concurrent].iter().all(|text| text.is_empty())
+            && [&self.date, &self.networks, &self.concurrent, &self.tags].iter().all(|text| text.is_empty())
             && self.errors == PolicyErrors::default()
     }
 
@@ -145,6 +154,7 @@ impl PolicyErrors {
             ("expiry", &self.expiry),
             ("networks", &self.networks),
             ("concurrent", &self.concurrent),
+            ("tags", &self.tags),
         ];
         fields.into_iter().filter_map(|(field, error)| Some((field, error.as_deref()?))).collect()
     }

@@ -66,7 +66,8 @@ pub(super) async fn make(
         return Ok(Some(PlanStep::new(Action::Withdraw, of)));
     }
     let after = change(by, &key, &of_org, spec).await?;
-    let [before, after] = [&key, &after].map(|key| fields(key, expires_text(key.policy.expires)));
+    let named = |key: &Key| [vec![("name", key.name.clone())], fields(key, expires_text(key.policy.expires))].concat();
+    let [before, after] = [&key, &after].map(named);
     Ok(PlanStep::change(of, before, after))
 }
 
@@ -81,9 +82,6 @@ fn conflict(key: &Key, org: &Org, spec: &KeySpec) -> Option<String> {
     }
     if spec.user.as_ref().is_some_and(|user| *user != key.email) {
         return Some(format!("is key {id} of the user {}; a key stays with its user", key.email));
-    }
-    if spec.name.as_ref().is_some_and(|name| *name != key.name) {
-        return Some(format!("is key {id} with the name {}; a name is given once", key.name));
     }
     let is_back = key.revoked.is_some() && !spec.revoked;
     is_back.then(|| format!("key {id} is revoked, for good; say `revoked: true`, or take it out of the file"))
@@ -126,7 +124,8 @@ async fn change(by: Caller<'_>, key: &Key, org: &Org, spec: &KeySpec) -> Result<
     let limits = limits.map(|own| own.map(|own| LimitUpdate::from(own).into()));
     let plan = spec.plan.clone().filter(|wanted| *wanted != key.plan);
     let quota = spec.quota.filter(|wanted| *wanted != key.quota);
-    let update = KeyUpdate { policy, limits, plan, quota };
+    let name = spec.name.clone().filter(|wanted| *wanted != key.name);
+    let update = KeyUpdate { name, policy, limits, plan, quota };
     let mut after = key.clone();
     if update != KeyUpdate::default() {
         after = update_key(management, actor, key.id, update, now).await?;

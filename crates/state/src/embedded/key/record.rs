@@ -42,7 +42,6 @@ pub(crate) struct KeyRecord {
     pub(super) position: KeyPosition,
     /// The current digest when the key came into memory; later ones are in its state.
     pub(super) digest: KeyDigest,
-    name: Box<str>,
     /// Row in the state file; zero until it is looked up, of a key that this process created. For the writer alone.
     row: AtomicU32,
     imported: bool,
@@ -79,7 +78,6 @@ impl KeyRecord {
         Self {
             position: KeyPosition::from(&key),
             digest,
-            name: key.name.into_boxed_str(),
             row: AtomicU32::new(row),
             imported: key.imported,
             session_quota_key: key.session_quota_key,
@@ -303,6 +301,11 @@ impl KeyRecord {
         PlanTerms::of(limits, self.id(), self.session_quota_key, &state.entitlements, budgets)
     }
 
+    /// Renames the key.
+    pub(crate) fn rename(&self, name: String) {
+        self.state().name = name.into_boxed_str();
+    }
+
     /// Sets or removes the policy.
     pub(crate) fn set_policy(&self, policy: Option<Box<KeyPolicy>>) {
         let mut state = self.state();
@@ -385,7 +388,7 @@ impl KeyRecord {
             id: self.id(),
             org: state.entitlements.org.id,
             user: state.entitlements.user,
-            name: self.name.as_ref().to_owned(),
+            name: state.name.as_ref().to_owned(),
             imported: self.imported,
             session_quota_key: self.session_quota_key,
             created: self.position.created,

@@ -28,6 +28,7 @@ use super::slots::{KeySlots, OrgRecord};
 /// - While the state file lacks some of the usage, the record is `dirty`: it is in the list of dirty
 ///   keys, or with the writer.
 pub(super) struct KeyState {
+    pub(super) name: Box<str>,
     /// The digests of a key that was rotated; none: the record's digest is the only one.
     pub(super) secrets: Option<Box<Secrets>>,
     pub(super) revoked: OptionalTime,
@@ -143,6 +144,7 @@ impl KeyState {
         let terms =
             KeyTerms { quota: key.quota, plan: key.plan.take(), budget: key.budget, policy, of_plan, slots: None };
         Self {
+            name: std::mem::take(&mut key.name).into_boxed_str(),
             secrets,
             revoked: key.revoked.into(),
             entitlements,

@@ -74,6 +74,7 @@ fn policy_errors() -> PolicyErrors {
         expiry: Some("Enter a date after today.".into()),
         networks: Some(format!("{HOSTILE} is not a network.")),
         concurrent: Some("Enter a whole number of at least 1.".into()),
+        tags: Some("Enter each tag as NAME=VALUE, one on a line.".into()),
     }
 }
 
@@ -82,6 +83,8 @@ fn policy_page(errors: PolicyErrors) -> PolicyPage {
         layout: layout(NavEntry::Keys, true),
         id: "aC3007919".into(),
         name: "Nightly report".into(),
+        entered_name: "Nightly report".into(),
+        name_error: None,
         owner: "ada.lovelace@acme.example".into(),
         narrows_only: true,
         before: "{}".into(),
