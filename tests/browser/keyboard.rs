@@ -116,7 +116,10 @@ fn unreached(browser: &Browser) -> Vec<String> {
         let again = browser.script(
             "const at = document.activeElement, outline = getComputedStyle(at);
              if (at === document.body) return false;
-             if (at.dataset.reached) return true;
+             // A field for a date has several parts.
+             const isPart = at === window.before;
+             window.before = at;
+             if (at.dataset.reached) return !isPart;
              const isOutlined = outline.outlineStyle !== 'none' && outline.outlineWidth !== '0px';
              at.dataset.reached = isOutlined ? 'seen' : 'unseen';",
         );

@@ -55,7 +55,8 @@ pub(in crate::cli) fn records(server: &RemoteServer, filter: &Filter, limit: usi
 
 /// The parameters of a filter.
 fn parameters(filter: &Filter) -> impl Serialize {
-    let Filter { key, user, subject, org, since, until, id, outcome, kind, refused, token, covers: _ } = *filter;
+    let Filter { key, user, subject, org, since, until, id, outcome, kind, refused, token, covers: _, action: _ } =
+        *filter;
     let kind = kind.map(|kind| match kind {
         RecordKind::Request => "request",
         RecordKind::Change => "change",

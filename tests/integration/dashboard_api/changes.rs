@@ -71,8 +71,9 @@ fn admins_see_changes_of_their_organization_and_members_those_of_their_own() {
     for text in ["Revoked a key", "The operator", "Rotated a key", "<wbr>@example.com", &id] {
         assert!(page.contains(text), "{text}: {page}");
     }
-    assert!(!page.contains("unix:") && !page.contains("Created the organization"), "{page}");
-    assert!(ada.page("/settings/audit").contains("Created the organization"));
+    let created = "class=\"action\">Created the organization";
+    assert!(!page.contains("unix:") && !page.contains(created), "{page}");
+    assert!(ada.page("/settings/audit").contains(created));
 }
 
 #[test]
@@ -98,4 +99,38 @@ fn administrator_finds_a_request_by_its_id() {
     let stranger = setup.other_org("globex");
     let page = setup.user_of(stranger, "eve@globex.example", &["org:admin"]).page(&path(&ids[39]));
     assert!(!page.contains(&key), "another organization: {page}");
+}
+
+#[test]
+fn page_filters_changes_and_links_to_all_that_match() {
+    let setup = Setup::new();
+    let (ada, bob) = (setup.admin(), setup.member());
+    let (_, id) = bob.key("laptop");
+    ada.send("POST", &format!("/keys/{id}/revoke"), None);
+    let shown = |query: &str| {
+        let page = ada.page(&format!("/settings/audit?{query}"));
+        let rows = page.split("<tbody").last().unwrap();
+        ["Created a key", "Revoked a key", "Created the organization"].map(|action| rows.contains(action))
+    };
+    assert_eq!(shown(""), [true, true, true]);
+    assert_eq!(shown("action=key.create"), [true, false, false]);
+    assert_eq!(shown(&format!("key={id}")), [true, true, false]);
+    assert_eq!(shown("by=bob%40example.com&action=&key=&from=&to="), [true, false, false]);
+    assert_eq!(shown("from=2020-01-01&to=2099-01-01&by=ada%40example.com")[1..], [true, false]);
+    let page = ada.page("/settings/audit?action=key.create&to=2020-01-01");
+    assert!(page.contains("No change matches.") && page.contains("value=\"2020-01-01\""), "{page}");
+    let link = "/changes.csv?action=key.create&#38;until=2020-01-02T00%3A00%3A00.000000Z";
+    assert!(page.contains(link), "{page}");
+    for (wrong, error) in [
+        ("key=x", "A key ID is the nine characters"),
+        ("from=soon", "Enter days as YYYY-MM-DD."),
+        ("action=key.make", "Choose one of these changes."),
+        ("by=eve%40example.com", "This organization has no user with this address or ID."),
+    ] {
+        let fields = [("Cookie", ada.cookie.as_str())];
+        let path = format!("/settings/audit?{wrong}");
+        let answer = Client::connect(setup.address()).request("GET", &path, "", &fields, b"");
+        let page = String::from_utf8(answer.body).unwrap();
+        assert!(answer.status == 422 && page.contains(error), "{wrong}: {} {page}", answer.status);
+    }
 }

@@ -1,5 +1,6 @@
 //! One suite of operations for all callers of the API, on both states.
 
+use domain::clock;
 use domain::key::KeyDigest;
 use serde_json::{Value, json};
 
@@ -169,6 +170,72 @@ fn all_keys_are_one_csv_file_for_each_caller() {
         // A user who administers no more is shown the own keys: none.
         setup.gateway.permit_user_of(&org, "grace@acme.example", &[]);
         let own = callers[2].get(&format!("{keys}.csv"));
+        assert_eq!((own.status, own.body.split(|byte| *byte == b'\n').count()), (200, 2), "{own:?}");
+    }
+}
+
+#[test]
+fn changes_are_filtered_and_saved_by_each_caller() {
+    for setup in Setup::both() {
+        let org = setup.org("acme");
+        let begin = clock::now().to_string();
+        let key = setup.gateway.create_key(&org, "ada@acme.example", "k");
+        setup.gateway.disable(&key);
+        (0..120).for_each(|_| drop(setup.gateway.rotate(&key, None)));
+        let other = setup.gateway.create_key(&org, "ada@acme.example", "=other");
+        let mut callers = Caller::all(&setup, &org);
+        callers[2].act(&format!("/keys/{}/revoke", other.id));
+        let list = format!("/orgs/{org}/changes");
+        let grace_id = setup.root().get(&format!("/orgs/{org}/users/grace@acme.example")).json()["id"].clone();
+        let grace_id = grace_id.as_str().unwrap().to_owned();
+        drop(setup.gateway.changes("key.revoke"));
+        for caller in &mut callers {
+            let kind = caller.kind;
+            let mut actions = |query: &str| {
+                let items = caller.get(&format!("{list}?limit=100&{query}")).json()["items"].clone();
+                let items = items.as_array().unwrap().iter().map(|item| item["action"].as_str().unwrap().to_owned());
+                items.collect::<Vec<_>>()
+            };
+            assert_eq!(actions(&format!("key={}", other.id)), ["key.revoke", "key.create"], "{kind}");
+            assert_eq!(actions("action=key.revoke"), ["key.revoke"], "{kind}");
+            assert_eq!(actions("by=grace@acme.example&action=key.revoke"), ["key.revoke"], "{kind}");
+            assert_eq!(actions(&format!("by={grace_id}&action=key.create")), Vec::<String>::new(), "{kind}");
+            assert_eq!(actions("action=key.rotate").len(), 100, "{kind}: a page");
+            assert_eq!(actions(&format!("since={begin}&action=org.create")), Vec::<String>::new(), "{kind}");
+            assert_eq!(actions(&format!("until={begin}&action=org.create")), ["org.create"], "{kind}");
+            assert_eq!(actions("outcome=client_error&action=key.disable"), Vec::<String>::new(), "{kind}");
+
+            let rows = |answer: &Response| {
+                let text = String::from_utf8(answer.body.clone()).unwrap();
+                text.lines().map(str::to_owned).collect::<Vec<_>>()
+            };
+            let csv = caller.get(&format!("{list}.csv?key={}", key.id));
+            let rows_of_key = rows(&csv);
+            assert_eq!(rows_of_key.len(), 123, "{kind}: titles, a creation, a disabling, and rotations of two pages");
+            assert!(rows_of_key[0].starts_with("time,action,by,user,key,") && rows_of_key[1].contains(",key.rotate,"));
+            let lines = rows(&caller.get(&format!("{list}.ndjson?key={}&action=key.create", other.id)));
+            let change: Value = serde_json::from_str(&lines[0]).unwrap();
+            assert_eq!((lines.len(), &change["key_id"]), (1, &json!(other.id)), "{kind}");
+            for wrong in ["action=key.make", "key=x", "since=yesterday", "limit=5"] {
+                assert_eq!(caller.get(&format!("{list}.csv?{wrong}")).code(), "invalid_parameter", "{kind} {wrong}");
+            }
+            assert_eq!(caller.get(&format!("{list}?by=eve@acme.example")).code(), "no_such_user", "{kind}");
+            // A cursor is of the list that it was given for.
+            let next = caller.get(&format!("{list}?action=key.rotate&limit=1")).json()["nextCursor"].clone();
+            let next = next.as_str().unwrap();
+            assert_eq!(
+                caller.get(&format!("{list}?action=key.create&cursor={next}")).code(),
+                "invalid_cursor",
+                "{kind}"
+            );
+        }
+        let saved = setup.gateway.changes("audit.export");
+        let paths: Vec<&str> = saved.iter().map(|record| record.path.as_str()).collect();
+        let each = ["audit.export/ndjson/1", "audit.export/csv/122"];
+        assert_eq!(paths, [each, each, each].concat(), "each is in the audit");
+        // A user who administers no more has the own changes alone.
+        setup.gateway.permit_user_of(&org, "grace@acme.example", &[]);
+        let own = callers[2].get(&format!("{list}.csv?key={}", key.id));
         assert_eq!((own.status, own.body.split(|byte| *byte == b'\n').count()), (200, 2), "{own:?}");
     }
 }

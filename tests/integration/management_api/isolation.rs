@@ -20,6 +20,8 @@ fn calls(org: &str, user: &str, key: &str) -> Vec<(TokenScope, &'static str, Str
         (TokenScope::UsersWrite, "DELETE", of_user, ""),
         (TokenScope::KeysRead, "GET", format!("/orgs/{org}/keys"), ""),
         (TokenScope::KeysRead, "GET", format!("/orgs/{org}/keys.csv"), ""),
+        (TokenScope::AuditRead, "GET", format!("/orgs/{org}/changes.csv?action=key.create"), ""),
+        (TokenScope::AuditRead, "GET", format!("/orgs/{org}/changes.ndjson"), ""),
         (TokenScope::KeysCreate, "POST", format!("/orgs/{org}/keys"), r#"{"name":"x","user":"ada@acme.example"}"#),
         (TokenScope::KeysRead, "GET", of_key(""), ""),
         (TokenScope::KeysSet, "PATCH", of_key(""), r#"{"policy":{"concurrent":1}}"#),

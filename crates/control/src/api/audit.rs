@@ -4,10 +4,10 @@
 use std::str::FromStr;
 
 use super::call::Call;
-use super::{Answer, input};
+use super::{Answer, csv, input};
 use crate::json_input::use_filter;
 use crate::management;
-use crate::management::{ManagementError, UsageRequest, UsageScope, UseFilter};
+use crate::management::{ACTIONS, ChangeEntry, ChangeFilter, ManagementError, UsageRequest, UsageScope, UseFilter};
 use crate::request::ControlRequest;
 use domain::clock::Micros;
 use journal::audit::{BillingPeriod, Filter, RecordKind, UsageBy};
@@ -35,9 +35,50 @@ pub(super) async fn list_uses(call: &Call<'_>) -> Result<Answer, ManagementError
 }
 
 pub(super) async fn list_changes(call: &Call<'_>) -> Result<Answer, ManagementError> {
-    Ok(Answer::new(
-        &management::list_changes(call.management(), call.actor, &call.org()?, &call.page()?, call.now()).await?,
-    ))
+    let (org, filter) = (call.org()?, changes(call.request)?);
+    let page = call.page()?;
+    Ok(Answer::new(&management::list_changes(call.management(), call.actor, &org, &filter, &page, call.now()).await?))
+}
+
+/// All changes of the list as one file, for a spreadsheet.
+pub(super) async fn list_changes_as_csv(call: &Call<'_>) -> Result<Answer, ManagementError> {
+    let (org, changes) = all_changes(call, "csv").await?;
+    Ok(Answer::other(csv::MEDIA_TYPE, csv::render_changes(&changes)).saved_as(&format!("changes-{org}.csv")))
+}
+
+/// All changes of the list, a JSON object on each line.
+pub(super) async fn list_changes_as_ndjson(call: &Call<'_>) -> Result<Answer, ManagementError> {
+    let (org, changes) = all_changes(call, "ndjson").await?;
+    let line = |change| serde_json::to_string(change).expect("names and numbers are JSON") + "\n";
+    let lines: String = changes.iter().map(line).collect();
+    Ok(Answer::other("application/x-ndjson", lines).saved_as(&format!("changes-{org}.ndjson")))
+}
+
+async fn all_changes(call: &Call<'_>, form: &str) -> Result<(String, Vec<ChangeEntry>), ManagementError> {
+    let (org, filter) = (call.org()?, changes(call.request)?);
+    let found = management::export_changes(call.management(), call.actor, &org, &filter, form, call.now()).await?;
+    Ok((org, found))
+}
+
+/// The filter of a list of changes.
+pub(crate) fn changes(request: &ControlRequest) -> Result<ChangeFilter, ManagementError> {
+    let action = |name: &str| match ACTIONS.iter().find(|(known, _)| *known == name) {
+        Some((known, _)) => Ok(*known),
+        None => Err(ManagementError::InvalidQuery("`action` is not an operation, such as key.create".into())),
+    };
+    let by = request.parameter("by");
+    if by.is_some_and(str::is_empty) {
+        return Err(ManagementError::InvalidQuery("`by` is empty; give a user, or leave it out".into()));
+    }
+    Ok(ChangeFilter {
+        by: by.unwrap_or_default().to_owned(),
+        token: parsed(request, "token", "the id of a token")?,
+        key: parsed(request, "key", "the id of a key")?,
+        action: request.parameter("action").map(action).transpose()?,
+        outcome: use_filter(request)?.outcome,
+        since: time(request, "since")?,
+        until: time(request, "until")?,
+    })
 }
 
 pub(super) async fn show_activity(call: &Call<'_>) -> Result<Answer, ManagementError> {
@@ -86,6 +127,7 @@ fn records(request: &ControlRequest) -> Result<Filter, ManagementError> {
         since: time(request, "since")?,
         until: time(request, "until")?,
         id: parsed(request, "id", "the id of a request")?,
+        action: None,
         outcome,
         kind: choice(request, "kind", &kinds)?,
         refused,

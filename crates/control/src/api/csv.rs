@@ -1,4 +1,4 @@
-//! Keys as CSV (RFC 4180), for spreadsheets.
+//! Keys and changes as CSV (RFC 4180), for spreadsheets.
 //!
 //! - CSV injection (formula injection, CWE-1236): names and tags are of users, and a spreadsheet executes a cell that
 //!   begins like a formula. Such a cell has an apostrophe before it, which makes it a text.
@@ -6,7 +6,7 @@
 
 use platform::settings::WithUnit;
 
-use crate::management::{Key, KeyActor};
+use crate::management::{ChangeEntry, ChangeUser, Key, KeyActor};
 
 /// Media type (RFC 4180, section 3).
 pub(super) const MEDIA_TYPE: &str = "text/csv; charset=utf-8; header=present";
@@ -38,6 +38,26 @@ const FORMULA: [char; 6] = ['=', '+', '-', '@', '\t', '\r'];
 pub(super) fn render_keys(keys: &[Key]) -> String {
     let titles = row(&COLUMNS.map(str::to_owned));
     keys.iter().fold(titles, |rows, key| rows + &row(&cells(key)))
+}
+
+/// A row of titles, and one for each change.
+pub(super) fn render_changes(changes: &[ChangeEntry]) -> String {
+    let titles = ["time", "action", "by", "user", "key", "ip", "user_agent", "outcome", "gateway", "id"];
+    let cells = |change: &ChangeEntry| {
+        [
+            change.time.to_string(),
+            change.action.clone(),
+            change.maker().unwrap_or_else(|| "the operator".to_owned()),
+            change.subject.as_ref().map(ChangeUser::label).unwrap_or_default(),
+            or_empty(change.key_id),
+            or_empty(change.ip),
+            change.user_agent.clone().unwrap_or_default(),
+            change.outcome.name().to_owned(),
+            change.gateway.clone(),
+            change.id.to_string(),
+        ]
+    };
+    changes.iter().fold(row(&titles.map(str::to_owned)), |rows, change| rows + &row(&cells(change)))
 }
 
 /// The cells of a key: empty where it has none of the column.

@@ -60,6 +60,10 @@ const KEYS: &[&str] =
     &["cursor", "limit", "search", "name", "user", "status", "unused_for", "expires_within", "newest_first"];
 /// The same without a page: the filter and the order.
 const ALL_KEYS: &[&str] = &["search", "name", "user", "status", "unused_for", "expires_within", "newest_first"];
+/// Query parameters of a list of changes.
+const CHANGES: &[&str] = &["cursor", "limit", "by", "token", "key", "action", "outcome", "since", "until"];
+/// The same without a page.
+const ALL_CHANGES: &[&str] = &["by", "token", "key", "action", "outcome", "since", "until"];
 /// Query parameters of a list of requests.
 const USES: &[&str] = &["cursor", "limit", "outcome", "refused"];
 /// Query parameters of a quota.
@@ -90,7 +94,9 @@ pub(super) const ROUTES: &[Route] = &[
     put("orgs/{org}/keys/by-digest/{sha256}", ADMIN, |call| Box::pin(keys::put(call))).of(Subject::Org),
     post("orgs/{org}/keys/import", ADMIN, |call| Box::pin(keys::import(call))).of(Subject::Org),
     get("orgs/{org}/activity", ALL, &["keys"], |call| Box::pin(audit::show_activity(call))),
-    get("orgs/{org}/changes", ALL, PAGE, |call| Box::pin(audit::list_changes(call))),
+    get("orgs/{org}/changes", ALL, CHANGES, |call| Box::pin(audit::list_changes(call))),
+    get("orgs/{org}/changes.csv", ALL, ALL_CHANGES, |call| Box::pin(audit::list_changes_as_csv(call))),
+    get("orgs/{org}/changes.ndjson", ALL, ALL_CHANGES, |call| Box::pin(audit::list_changes_as_ndjson(call))),
     get("orgs/{org}/federation-rules", ADMIN, PAGE, |call| Box::pin(orgs::list_rules(call))),
     post("orgs/{org}/federation-rules", ADMIN, |call| Box::pin(orgs::create_rule(call))).of(Subject::Org),
     get("orgs/{org}/federation-rules/{rule}", ADMIN, &[], |call| Box::pin(orgs::show_rule(call))),

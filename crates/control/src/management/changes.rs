@@ -6,21 +6,23 @@
 
 use std::collections::BTreeMap;
 use std::net::IpAddr;
+use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use super::UnixUser;
+use super::audited_change::{Target, begin_change, use_end};
 use super::authorization::{Access, authorize};
 use super::key_actor::{ChangeUser, emails_of};
-use super::operands::find_org;
+use super::operands::{find_org, find_user};
 use super::uses::page_of_records;
 use super::{Actor, Management, ManagementError, UsePage};
 use domain::clock::{self, Micros};
 use domain::identity::UserId;
 use domain::key::KeyId;
 use domain::management_token::{TokenId, TokenScope};
-use domain::page::{Page, PageQuery};
+use domain::page::{Page, PageLimit, PageQuery};
 use journal::audit::{Filter, Outcome, Record, RecordKind, ViewStatus};
 
 /// Change by management.
@@ -68,6 +70,77 @@ pub struct ChangePage {
     pub view: Option<ViewStatus>,
 }
 
+/// Operations, as records name them, and their texts.
+pub const ACTIONS: [(&str, &str); 43] = [
+    ("key.create", "Created a key"),
+    ("key.import", "Imported a key"),
+    ("key.rotate", "Rotated a key"),
+    ("key.revoke", "Revoked a key"),
+    ("key.set", "Changed the policy of a key"),
+    ("key.rename", "Renamed a key"),
+    ("key.disable", "Disabled a key"),
+    ("key.disable_unused", "Key disabled as unused"),
+    ("key.enable", "Enabled a key"),
+    ("key.limits", "Changed the limits of a key"),
+    ("key.plan", "Changed the plan of a key"),
+    ("key.quota", "Changed the budget of a key"),
+    ("user.create", "Added a user"),
+    ("user.permit", "Changed the permissions of a user"),
+    ("user.withdraw", "Withdrew a user"),
+    ("user.suspend", "Suspended a user"),
+    ("user.resume", "Resumed a user"),
+    ("user.reassign", "Named another person responsible for a service"),
+    ("user.plan", "Changed the plan of a user"),
+    ("user.quota", "Changed the budget of a user"),
+    ("user.remove", "Removed a user"),
+    ("org.create", "Created the organization"),
+    ("org.suspend", "Suspended the organization"),
+    ("org.resume", "Resumed the organization"),
+    ("org.policy", "Changed the policy of the organization for new keys"),
+    ("org.limits", "Changed the limits of the organization"),
+    ("org.plan", "Changed the plan of the organization"),
+    ("org.quota", "Changed the budget of the organization"),
+    ("quota.reset", "Reset what is spent of a budget"),
+    ("quota.near", "80 % of a budget is spent"),
+    ("key.expiring", "A key expires soon"),
+    ("key.leaked", "A key has leaked"),
+    ("key.unused", "A key is disabled soon, because it is unused"),
+    ("token.expiring", "A management token expires soon"),
+    ("session.link", "Created a sign-in link"),
+    ("session.start", "Signed in"),
+    ("session.choose_org", "Switched to the organization"),
+    ("session.end", "Ended a session"),
+    ("token.create", "Created a management token"),
+    ("token.revoke", "Revoked a management token"),
+    ("audit.export", "Saved changes as a file"),
+    ("state.import", "Imported data"),
+    ("state.accept", "Accepted the state"),
+];
+
+/// Changes that are saved as one file at most.
+const MAX_EXPORTED: usize = 10_000;
+
+/// Filter of changes: those that satisfy every condition that is given.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct ChangeFilter {
+    /// Id or email address of the user who made them; empty for anybody.
+    pub by: String,
+    /// The management token of the program that made them.
+    pub token: Option<TokenId>,
+    /// The key that is changed.
+    pub key: Option<KeyId>,
+    /// The operation, one of [`ACTIONS`].
+    pub action: Option<&'static str>,
+    /// The outcome.
+    pub outcome: Option<Outcome>,
+    /// Changes from this time on.
+    #[serde(with = "clock::rfc3339::option")]
+    pub since: Option<Micros>,
+    /// Changes before this time.
+    #[serde(with = "clock::rfc3339::option")]
+    pub until: Option<Micros>,
+}
+
 /// Lists changes of an organization, newest first, a page at a time: all for its administrators, and for other
 /// users those that are about themselves.
 ///
@@ -77,19 +150,71 @@ pub async fn list_changes(
     management: &Management,
     actor: &Actor,
     org: &str,
+    filter: &ChangeFilter,
     page: &PageQuery,
     now: Micros,
 ) -> Result<ChangePage, ManagementError> {
     authorize(management, actor, Access::Org(org, TokenScope::AuditRead), now).await?;
     let org = find_org(management, org).await?.id;
     let subject = actor.visible_owner();
-    let filter = Filter { org: Some(org), subject, kind: Some(RecordKind::Change), ..Filter::default() };
-    let UsePage { page: records, gateway, view, .. } =
-        page_of_records(management, actor, &("changes", org, subject), filter, page).await?;
+    let query = ("changes", org, subject, filter);
+    let by = if filter.by.is_empty() { None } else { Some(find_user(management, org, &filter.by).await?.id) };
+    let ChangeFilter { by: _, token, key, action, outcome, since, until } = *filter;
+    let kind = Some(RecordKind::Change);
+    let filter = Filter {
+        org: Some(org),
+        subject,
+        user: by,
+        token,
+        key,
+        kind,
+        action,
+        outcome,
+        since,
+        until,
+        ..Filter::default()
+    };
+    let UsePage { page: records, gateway, view, .. } = page_of_records(management, actor, &query, filter, page).await?;
     let users = records.items.iter().flat_map(|record| [record.user_id, record.subject]).flatten();
     let users = emails_of(management, org, users.collect()).await?;
     let items = records.items.into_iter().map(|record| ChangeEntry::new(record, subject, &users)).collect();
     Ok(ChangePage { page: Page { items, next: records.next }, gateway, view })
+}
+
+/// All changes that [`list_changes`] lists, for a file of this form. It is a change of its own in the audit.
+///
+/// # Errors
+/// Those of [`list_changes`]; [`ManagementError::InvalidQuery`] for more than 10,000.
+pub async fn export_changes(
+    management: &Management,
+    actor: &Actor,
+    org: &str,
+    filter: &ChangeFilter,
+    form: &str,
+    now: Micros,
+) -> Result<Vec<ChangeEntry>, ManagementError> {
+    let by = authorize(management, actor, Access::Org(org, TokenScope::AuditRead), now).await?;
+    let target = Target { org: Some(find_org(management, org).await?.id), user: actor.visible_owner(), key: None };
+    let mut page = PageQuery::first(PageLimit::MAX);
+    let mut changes = Vec::new();
+    loop {
+        let ChangePage { page: Page { items, next }, .. } =
+            list_changes(management, actor, org, filter, &page, now).await?;
+        changes.extend(items);
+        if changes.len() > MAX_EXPORTED {
+            let error = format!("more than {MAX_EXPORTED} changes match; narrow `since` and `until`");
+            return Err(ManagementError::InvalidQuery(error));
+        }
+        let Some(next) = next else { break };
+        page.cursor = Some(next);
+        // Requests of the same worker are served between two pages.
+        tokio::task::yield_now().await;
+    }
+    let started = Instant::now();
+    let path = format!("audit.export/{form}/{}", changes.len());
+    let entry = begin_change(management, "audit.export", &path, target, false, by).await?;
+    entry.close_change(use_end(&Ok(()), started)).await;
+    Ok(changes)
 }
 
 impl ChangeEntry {

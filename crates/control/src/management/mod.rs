@@ -95,7 +95,7 @@ pub use apply::{
 };
 pub use backup::{AcceptedState, StateExport, accept_state, export_state, import_state};
 pub(crate) use backup::{STATE_MEDIA_TYPE, run_beside};
-pub use changes::{ChangeEntry, ChangePage, list_changes};
+pub use changes::{ACTIONS, ChangeEntry, ChangeFilter, ChangePage, export_changes, list_changes};
 pub(crate) use error::RouteError;
 pub use error::{ErrorKind, ManagementError, Row};
 pub use expiring::announce_ends;

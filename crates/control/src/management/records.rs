@@ -40,7 +40,8 @@ pub async fn list_records(
     };
     let filter = Filter { org, ..filter };
     // All of them, so that a cursor is of no use with other ones.
-    let Filter { key, user, subject, token, org, since, until, id, outcome, kind, refused, covers: _ } = filter;
+    let Filter { key, user, subject, token, org, since, until, id, action: _, outcome, kind, refused, covers: _ } =
+        filter;
     let times = [since, until].map(|time| time.map(|time| time.0));
     let kinds = [RecordKind::Request, RecordKind::Change].map(|known| kind == Some(known));
     let query = ("records", org, key, (user, subject, token), times, id, outcome, kinds, refused);

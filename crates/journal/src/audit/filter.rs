@@ -29,6 +29,8 @@ pub struct Filter {
     pub until: Option<Micros>,
     /// The use with this id, which is the id of its request.
     pub id: Option<Uuid>,
+    /// Records of this action: of a change its operation, of a request its route.
+    pub action: Option<&'static str>,
     /// Uses with this outcome.
     pub outcome: Option<Outcome>,
     /// Records of this kind.
@@ -61,6 +63,7 @@ impl Filter {
             && (self.token.is_none() || self.token == begun.token_id)
             && (self.org.is_none() || self.org == begun.org_id)
             && self.kind.is_none_or(|kind| kind == begun.kind())
+            && self.action.is_none_or(|action| action == begun.action)
             && self.refused.is_none_or(|refused| refused == begun.outcome.is_some_and(Outcome::is_refusal))
             && self.covers.is_none_or(|time| {
                 // Of a count of one, the record has the id.

@@ -130,7 +130,7 @@ fn expires(form: &Form, now: Micros) -> Result<Option<Option<Micros>>, String> {
 }
 
 /// The beginning of a day, UTC, from a text such as `2027-01-31`.
-fn parse_date(text: &str) -> Option<Micros> {
+pub(super) fn parse_date(text: &str) -> Option<Micros> {
     let is_date = text.len() == 10 && text.chars().all(|c| c.is_ascii_digit() || c == '-');
     is_date.then(|| format!("{text}T00:00:00Z").parse().ok()).flatten()
 }

@@ -7,6 +7,7 @@ use super::layout::Layout;
 use super::paging::Paging;
 use super::recorded::RecordSource;
 use super::timestamp::Timestamp;
+use crate::management::ACTIONS;
 
 /// The changes of the organization, or those about the user.
 #[derive(Clone, Debug, Template)]
@@ -14,6 +15,8 @@ use super::timestamp::Timestamp;
 pub struct AuditPage {
     /// Page frame.
     pub layout: Layout,
+    /// Filter of the changes.
+    pub filter: ChangeFields,
     /// Search for a request; `None` when only changes about the user are shown, who is no admin.
     pub search: Option<RequestSearch>,
     /// Changes of this page, newest first; `None` when they cannot be read.
@@ -22,6 +25,40 @@ pub struct AuditPage {
     pub paging: Paging,
     /// Source of the records; `None` when they cannot be read.
     pub source: Option<RecordSource>,
+}
+
+/// Fields of the filter of changes, as they were entered, with the addresses of all that match.
+#[derive(Clone, Debug, Default)]
+pub struct ChangeFields {
+    /// Id or email address of the user who made them.
+    pub by: String,
+    /// The operation; empty for any.
+    pub action: String,
+    /// Id of the key.
+    pub key: String,
+    /// First day, in UTC.
+    pub from: String,
+    /// Last day.
+    pub to: String,
+    /// Error in one of them.
+    pub error: Option<String>,
+    /// Address of the matching changes as CSV.
+    pub csv: String,
+    /// The same as lines of JSON.
+    pub ndjson: String,
+}
+
+impl ChangeFields {
+    /// Returns `true` if all changes are shown.
+    pub fn is_any(&self) -> bool {
+        self.query().iter().all(|(_, field)| field.is_empty())
+    }
+
+    /// The fields as parameters of an address.
+    pub fn query(&self) -> [(&str, &str); 5] {
+        let Self { by, action, key, from, to, .. } = self;
+        [("by", by), ("action", action), ("key", key), ("from", from), ("to", to)]
+    }
 }
 
 /// Search for a request by its id.
@@ -63,51 +100,12 @@ pub struct ChangeRow {
     pub outcome: &'static str,
 }
 
-/// Operations and their texts.
-const ACTIONS: [(&str, &str); 42] = [
-    ("key.create", "Created a key"),
-    ("key.import", "Imported a key"),
-    ("key.rotate", "Rotated a key"),
-    ("key.revoke", "Revoked a key"),
-    ("key.set", "Changed the policy of a key"),
-    ("key.rename", "Renamed a key"),
-    ("key.disable", "Disabled a key"),
-    ("key.disable_unused", "Key disabled as unused"),
-    ("key.enable", "Enabled a key"),
-    ("key.limits", "Changed the limits of a key"),
-    ("key.plan", "Changed the plan of a key"),
-    ("key.quota", "Changed the budget of a key"),
-    ("user.create", "Added a user"),
-    ("user.permit", "Changed the permissions of a user"),
-    ("user.withdraw", "Withdrew a user"),
-    ("user.suspend", "Suspended a user"),
-    ("user.resume", "Resumed a user"),
-    ("user.reassign", "Named another person responsible for a service"),
-    ("user.plan", "Changed the plan of a user"),
-    ("user.quota", "Changed the budget of a user"),
-    ("user.remove", "Removed a user"),
-    ("org.create", "Created the organization"),
-    ("org.suspend", "Suspended the organization"),
-    ("org.resume", "Resumed the organization"),
-    ("org.policy", "Changed the policy of the organization for new keys"),
-    ("org.limits", "Changed the limits of the organization"),
-    ("org.plan", "Changed the plan of the organization"),
-    ("org.quota", "Changed the budget of the organization"),
-    ("quota.reset", "Reset what is spent of a budget"),
-    ("quota.near", "80 % of a budget is spent"),
-    ("key.expiring", "A key expires soon"),
-    ("key.leaked", "A key has leaked"),
-    ("key.unused", "A key is disabled soon, because it is unused"),
-    ("token.expiring", "A management token expires soon"),
-    ("session.link", "Created a sign-in link"),
-    ("session.start", "Signed in"),
-    ("session.choose_org", "Switched to the organization"),
-    ("session.end", "Ended a session"),
-    ("token.create", "Created a management token"),
-    ("token.revoke", "Revoked a management token"),
-    ("state.import", "Imported data"),
-    ("state.accept", "Accepted the state"),
-];
+impl AuditPage {
+    /// The operations to choose from, with their texts.
+    pub fn actions(&self) -> &'static [(&'static str, &'static str)] {
+        &ACTIONS
+    }
+}
 
 impl ChangeRow {
     /// The operation in words; its name when it has none.

@@ -37,7 +37,7 @@ mod numbers;
 mod tests;
 
 pub use self::activity::ActivityChart;
-pub use self::audit::{AuditPage, ChangeRow, FoundRequest, RequestSearch};
+pub use self::audit::{AuditPage, ChangeFields, ChangeRow, FoundRequest, RequestSearch};
 pub use self::create::{CreatePage, OwnerChoice, OwnerInput};
 pub use self::create_token::{CreateTokenPage, ScopeChoice, TokenErrors, TokenExpiry};
 pub use self::key::{AdmissionFilter, KeyDetails, KeyPage, RevokePage, UseFilter, UseRow, Verdict};

@@ -101,8 +101,8 @@ impl<'a> RecordQuery<'a> {
 
     /// True when few records may match, of those that the indexes find.
     fn is_sparse(&self) -> bool {
-        let Filter { outcome, refused, kind, covers, .. } = *self.filter;
-        outcome.is_some() || refused.is_some() || kind.is_some() || covers.is_some()
+        let Filter { outcome, refused, kind, covers, action, .. } = *self.filter;
+        outcome.is_some() || refused.is_some() || kind.is_some() || covers.is_some() || action.is_some()
     }
 
     fn order(&self) -> &'static str {
@@ -142,6 +142,7 @@ impl<'a> RecordQuery<'a> {
     fn write_sparse(&self, to: &mut Statement) {
         to.has_where = false;
         to.and_text("outcome = ", self.filter.outcome.map(|outcome| outcome.name().to_owned()));
+        to.and_text("action = ", self.filter.action.map(str::to_owned));
         let change = format!("auth_method <> '{}' AND method = '{MANAGEMENT_METHOD}'", AuthMethod::ApiKey.as_str());
         match self.filter.kind {
             Some(RecordKind::Change) => to.and(&change),

@@ -43,7 +43,9 @@ fn audit(all_users: bool) -> AuditPage {
     let paging = Paging::new(None, Some("AaBb"), |cursor| link("/settings/audit", &[("cursor", cursor)]));
     let source = Some(RecordSource::Gateway { name: "gateway-1".into(), others: None });
     let search = all_users.then(RequestSearch::default);
-    AuditPage { layout: layout(NavEntry::Audit, all_users), search, rows: Some(rows), paging, source }
+    let csv = "/settings/api/v1/orgs/acme/changes.csv".to_owned();
+    let filter = ChangeFields { by: HOSTILE.into(), csv, ..ChangeFields::default() };
+    AuditPage { layout: layout(NavEntry::Audit, all_users), filter, search, rows: Some(rows), paging, source }
 }
 
 /// The page on which a request was sought whose refusal was folded into one of two records.
