@@ -8,7 +8,7 @@ use crate::program::Kind;
 /// When the file no longer has what is taken out.
 pub(crate) fn without_question(kind: Kind, text: &str) -> String {
     match kind {
-        Kind::Nginx | Kind::DebianNginx => without(text, "            auth_request /_keygate;\n"),
+        Kind::Nginx | Kind::DebianNginx => without(text, "        auth_request /_keygate;\n"),
         // The file of its routes; the other one says nothing of questions.
         Kind::Traefik if text.contains("forwardAuth:") => text.replace("[keygate, credentials]", "[credentials]"),
         // The file without routes.

@@ -14,12 +14,15 @@ fn envoy_accepts_its_files() {
     }
 }
 
-/// A field that a file does not name arrives as the client has sent it, where the proxy copies by names.
+/// A field that a file does not name arrives as the client has sent it: where the proxy copies by names, and on a path
+/// that is not asked for.
 #[test]
 fn files_name_every_identity_field() {
-    for file in ["nginx.conf", "traefik-dynamic.yaml", "Caddyfile"] {
+    let by_answer = ["envoy-ext-authz.yaml", "envoy-ext-proc.yaml", "gateway-api.yaml"].map(|file| (file, 5));
+    let by_names = ["nginx.conf", "traefik-dynamic.yaml", "Caddyfile"].map(|file| (file, IDENTITY.len()));
+    for (file, count) in by_names.into_iter().chain(by_answer) {
         let text = fs::read_to_string(format!("deploy/proxies/{file}")).unwrap().to_ascii_lowercase();
-        for name in IDENTITY {
+        for name in &IDENTITY[..count] {
             let name = name.to_ascii_lowercase();
             assert!(text.contains(&name), "{file} does not name {name}");
         }
@@ -42,7 +45,7 @@ fn objects_of_envoy_gateway_have_the_fields_of_its_api() {
         assert!(errors.is_empty(), "{kind}: {errors:?}");
         kinds.push(kind);
     }
-    assert_eq!(kinds, ["SecurityPolicy", "EnvoyExtensionPolicy"]);
+    assert_eq!(kinds, ["ClientTrafficPolicy", "SecurityPolicy", "EnvoyExtensionPolicy"]);
 }
 
 /// No file admits what was not decided.

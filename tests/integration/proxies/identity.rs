@@ -88,6 +88,65 @@ fn identity_is_not_forged_by_any_spelling() {
     }
 }
 
+/// Adds the path `/beside/` to a file, for which the question is switched off.
+fn with_path_beside(kind: Kind, text: String) -> String {
+    let per_route = |filter: &str, name: &str| {
+        let kind = format!("envoy.extensions.filters.http.{filter}.v3.{name}");
+        let off =
+            format!("{{ envoy.filters.http.{filter}: {{ \"@type\": type.googleapis.com/{kind}, disabled: true }} }}");
+        let path = "- match: { prefix: /beside/ }";
+        let indent = " ".repeat(24);
+        let route =
+            format!("{path}\n{indent}  route: {{ cluster: protected }}\n{indent}  typed_per_filter_config: {off}");
+        ("- match: { prefix: / }\n".to_owned(), format!("{route}\n{indent}- match: {{ prefix: / }}\n"))
+    };
+    let (begin, beside) = match kind {
+        Kind::Nginx | Kind::DebianNginx => (
+            "        location / {\n".to_owned(),
+            "        location /beside/ { auth_request off; proxy_pass http://protected; }\n        location / {\n"
+                .to_owned(),
+        ),
+        // The other file has no routes.
+        Kind::Traefik if !text.contains("  routers:\n") => return text,
+        Kind::Traefik => (
+            "  routers:\n".to_owned(),
+            "  routers:\n    beside: { rule: PathPrefix(`/beside/`), service: protected }\n".to_owned(),
+        ),
+        Kind::Caddy => {
+            ("\tforward_auth 127".to_owned(), "\t@asked not path /beside/*\n\tforward_auth @asked 127".to_owned())
+        }
+        Kind::EnvoyExtAuthz => per_route("ext_authz", "ExtAuthzPerRoute"),
+        Kind::EnvoyExtProc => per_route("ext_proc", "ExtProcPerRoute"),
+    };
+    assert_eq!(text.matches(&begin).count(), 1, "{kind:?}: {begin}");
+    text.replace(&begin, &beside)
+}
+
+/// A public route of keygate has no caller, and neither has a path for which the question is switched off: the file
+/// removes identity at the server.
+#[test]
+fn forged_identity_arrives_on_no_public_path() {
+    for kind in Kind::all() {
+        let upstream = upstream();
+        let (_gateway, _, proxy) = Setup::before(kind, upstream.address, |text| with_path_beside(kind, text));
+        // The method is that of the answer: no caller, or no question.
+        for (path, method) in [("/open/a", &["none"][..]), ("/beside/a", &[])] {
+            let lower = IDENTITY.map(str::to_lowercase);
+            for names in [IDENTITY, lower.each_ref().map(String::as_str)] {
+                let (before, forged) = (upstream.count(), names.map(|name| (name, "forged")));
+                assert_eq!(proxy.client().request("GET", path, "", &forged, b"").status, 200, "{kind:?}: {path}");
+                assert_eq!(upstream.count(), before + 1, "{kind:?}: {path}");
+                let received = upstream.last();
+                assert_eq!(values(&received, "X-Auth-Method"), method, "{kind:?}: {path}");
+                for name in ["X-User-Id", "X-Org-Id", "X-Key-Id", "X-Permissions"] {
+                    let found = values(&received, name);
+                    assert!(found.iter().all(|value| value.is_empty()), "{kind:?}: {path}: {name}: {found:?}");
+                }
+            }
+        }
+    }
+}
+
 /// Traefik before 3.7.13 has no setting that removes other spellings: keygate sees each, and refuses it.
 #[test]
 fn other_spellings_are_refused_where_traefik_passes_them() {
