@@ -1,4 +1,5 @@
-//! `keygate convert`: makes a file for `keygate apply` of the consumers and keys of another gateway.
+//! `keygate convert`: makes a file for `keygate apply` of the consumers and keys of another gateway, or routes of an
+//! OpenAPI document.
 //!
 //! The crate of this name reads the file. An error anywhere means no output at all; what has no counterpart is listed,
 //! and the exit code says so.
@@ -12,7 +13,7 @@ use serde::Serialize;
 
 use super::progress::ProgressLine;
 use super::{CliError, ExitStatus, output};
-use ::convert::{Conversion, ConvertError, Dialect, Options, User, UserKey};
+use ::convert::{Conversion, ConvertError, Dialect, Options, PermissionFrom, Report, Route, User, UserKey};
 use domain::budget::OwnBudget;
 use domain::counted::Counted;
 use domain::identity::Permission;
@@ -21,23 +22,29 @@ use domain::quota::Quota;
 use domain::{clock, names};
 use platform::settings::WithUnit;
 
+/// Sources of users and keys.
+const SOURCES_OF_KEYS: [(&str, &str); 3] = [("source", "kong"), ("source", "apisix"), ("source", "unkey")];
+
 /// Arguments of `keygate convert`.
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
     /// Source of the file
     #[arg(value_enum)]
     source: Dialect,
-    /// File of that gateway, as YAML or JSON; `-` for standard input
+    /// File of that source, as YAML or JSON; `-` for standard input
     file: PathBuf,
-    /// Name of the organization that the users and keys will be of
-    #[arg(long, value_name = "NAME")]
-    org: String,
+    /// Name of the organization that the users and keys will be of; needed unless the source is openapi
+    #[arg(long, value_name = "NAME", required_if_eq_any(SOURCES_OF_KEYS))]
+    org: Option<String>,
     /// Make the addresses of users from this field; default: USERNAME@consumer.invalid
     #[arg(long, value_enum, value_name = "FIELD")]
     email_from: Option<EmailFrom>,
     /// Make the permissions of users from this field; default: they are not set
     #[arg(long, value_enum, value_name = "FIELD")]
     permissions_from: Option<PermissionsFrom>,
+    /// Make the permission of each route from this field of openapi; default: routes have none
+    #[arg(long, value_enum, value_name = "FIELD")]
+    permission_from: Option<PermissionFrom>,
     /// Convert keys that have a number of requests left, as keys without one; default: they are left out
     #[arg(long)]
     keep_counted: bool,
@@ -61,15 +68,24 @@ enum PermissionsFrom {
 
 impl Args {
     pub(super) fn run(&self) -> Result<(), CliError> {
-        let usage = |error: anyhow::Error| CliError::new(ExitStatus::Usage, error);
-        let org = names::validate_org_name(&self.org).map_err(|error| usage(anyhow!("--org: {error}")))?;
         let name = if self.file == Path::new("-") { "standard input".into() } else { self.file.display().to_string() };
-        let Conversion { users, plans, report } = self.convert().map_err(|error| {
+        let flawed = |error| {
             if let ConvertError::Flawed(report) = &error {
                 report.lines(&name).into_iter().for_each(output::note);
             }
-            usage(anyhow::Error::new(error).context(name.clone()))
-        })?;
+            CliError::new(ExitStatus::Usage, anyhow::Error::new(error).context(name.clone()))
+        };
+        if self.source == Dialect::Openapi {
+            let text = ::convert::read(&self.file).map_err(flawed)?;
+            let (routes, report) = ::convert::routes(&text, self.permission_from).map_err(flawed)?;
+            report.lines(&name).into_iter().for_each(output::note);
+            write_routes(&mut io::stdout().lock(), &routes)?;
+            output::note(format_args!("converted {}", Counted(routes.len(), "operation")));
+            return conclude(&name, &report);
+        }
+        let usage = |error| CliError::new(ExitStatus::Usage, anyhow!("--org: {error}"));
+        let org = names::validate_org_name(self.org.as_deref().unwrap_or_default()).map_err(usage)?;
+        let Conversion { users, plans, report } = self.convert().map_err(flawed)?;
         report.lines(&name).into_iter().for_each(output::note);
         write(&mut io::stdout().lock(), &org, &users, &plans)?;
         let keys = users.iter().map(|user| user.keys.len()).sum::<usize>();
@@ -80,11 +96,7 @@ impl Args {
             ));
         }
         output::note(format_args!("converted {} with {}", Counted(users.len(), "user"), Counted(keys, "key")));
-        if report.left() == 0 {
-            return Ok(());
-        }
-        let left = anyhow!("{name}: {report} left out, which the lines above name; all else was converted");
-        Err(CliError::new(ExitStatus::Incomplete, left))
+        conclude(&name, &report)
     }
 
     fn convert(&self) -> Result<Conversion, ConvertError> {
@@ -103,6 +115,38 @@ impl Args {
             progress.show(|| format!("read {} ({percent} %)", Counted(items, "record")));
         })
     }
+}
+
+/// Ends with the exit code that says whether the whole file was converted.
+fn conclude(name: &str, report: &Report) -> Result<(), CliError> {
+    if report.left() == 0 {
+        return Ok(());
+    }
+    let left = anyhow!("{name}: {report} left out, which the lines above name; all else was converted");
+    Err(CliError::new(ExitStatus::Incomplete, left))
+}
+
+#[derive(Serialize)]
+struct RouteLine<'a> {
+    name: &'a str,
+    methods: [&'a str; 1],
+    path: &'a str,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    access: Option<&'a str>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    permission: Option<&'a Permission>,
+}
+
+/// Writes the block `routes` of a configuration, one route a line, as strings of JSON.
+fn write_routes(out: &mut impl Write, routes: &[Route]) -> io::Result<()> {
+    let mut out = BufWriter::new(out);
+    writeln!(out, "routes:{}", if routes.is_empty() { " []" } else { "" })?;
+    for Route { name, method, path, is_public, permission, .. } in routes {
+        let access = is_public.then_some("public");
+        let line = RouteLine { name, methods: [method], path, access, permission: permission.as_ref() };
+        writeln!(out, "  - {}", output::json_text(&line)?)?;
+    }
+    out.flush()
 }
 
 #[derive(Serialize)]

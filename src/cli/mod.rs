@@ -159,7 +159,7 @@ enum Command {
     /// not name stay as they are. A revoked key and a removed user never come back. Applying the same file
     /// twice changes nothing.
     Apply(apply::Args),
-    /// Convert the consumers and keys of Kong, APISIX or Unkey into a file for `apply`
+    /// Convert consumers and keys of another gateway into a file for `apply`, or an OpenAPI document into routes
     ///
     /// Reads the file, hashes its keys, and prints the document with their digests, never a key. An error in the file
     /// is reported with its place, and nothing is printed. What has no counterpart is listed on standard error, and the

@@ -31,6 +31,11 @@ impl<'a> Field<'a> {
         Self { node, path: format!("{list}[{index}]") }
     }
 
+    /// A value of the file as a whole.
+    pub(crate) fn whole(path: &str, node: &'a Node) -> Self {
+        Self { node, path: path.to_owned() }
+    }
+
     pub(crate) fn place(&self) -> Place {
         Place { at: self.node.at, path: self.path.as_str().into() }
     }

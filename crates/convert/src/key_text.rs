@@ -21,7 +21,7 @@ pub(crate) fn digest(field: &Field<'_>, options: Options, report: &mut Report) -
     let flaw = match options.dialect {
         Dialect::Kong => reference_flaw(text),
         Dialect::Apisix => flaw(text, options.plain_keys),
-        Dialect::Unkey => None,
+        Dialect::Unkey | Dialect::Openapi => None,
     };
     let flaw = flaw.or_else(|| placeholder::flaw(text)).or_else(|| not_presentable(text.as_bytes()));
     if let Some(flaw) = flaw {

@@ -6,8 +6,8 @@
 //! - An error anywhere means no users at all. What has no counterpart is listed.
 //! - Memory: the text of the file, one of its records, and some 400 bytes for each consumer.
 //!
-//! One table says what becomes of each field in each dialect (`table`); one reader goes by it (`reader`). Nothing on
-//! the path of a request links this crate.
+//! One table says what becomes of each field in each dialect (`table`); one reader goes by it (`reader`). Operations of
+//! an OpenAPI document become routes (`openapi`). Nothing on the path of a request links this crate.
 
 mod options;
 mod table;
@@ -19,6 +19,7 @@ mod consumer;
 mod users;
 mod field;
 mod report;
+mod openapi;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -29,6 +30,7 @@ use domain::plan_name::PlanName;
 use domain::quota::Quota;
 use zeroize::Zeroizing;
 
+pub use openapi::{PermissionFrom, Route, routes};
 pub use options::{Dialect, Options};
 pub use report::Report;
 pub use users::{User, UserKey};

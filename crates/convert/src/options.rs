@@ -11,6 +11,8 @@ pub enum Dialect {
     Apisix,
     /// Unkey: keys as JSON
     Unkey,
+    /// OpenAPI: operations become `routes` of a configuration
+    Openapi,
 }
 
 /// Options of a conversion.

@@ -33,9 +33,9 @@ pub struct Report {
     errors: Vec<(Place, String)>,
     more_errors: usize,
     left: HashMap<String, Left>,
-    /// Users whose addresses got a suffix.
-    renamed: Vec<(Place, String)>,
-    more_renamed: usize,
+    /// Remarks on what is converted otherwise than one might expect.
+    notes: Vec<(Place, String)>,
+    more_notes: usize,
     /// Keys that may be guessed, with the line of the first.
     short_keys: Option<(usize, usize)>,
 }
@@ -73,12 +73,12 @@ impl Report {
         }
     }
 
-    /// Reports that two consumers made one address, and what the later one has.
-    pub(crate) fn rename(&mut self, place: &Place, what: impl Display) {
-        if self.renamed.len() < MAX_ERRORS {
-            self.renamed.push((place.clone(), what.to_string()));
+    /// Reports what is converted, and otherwise than one might expect.
+    pub(crate) fn note(&mut self, place: &Place, what: impl Display) {
+        if self.notes.len() < MAX_ERRORS {
+            self.notes.push((place.clone(), what.to_string()));
         } else {
-            self.more_renamed += 1;
+            self.more_notes += 1;
         }
     }
 
@@ -123,9 +123,9 @@ impl Report {
     }
 
     fn warnings(&self, file: &str, line: impl Fn(&Place, &dyn Display) -> String) -> Vec<String> {
-        let mut lines: Vec<String> = self.renamed.iter().map(|(place, what)| line(place, what)).collect();
-        if self.more_renamed > 0 {
-            lines.push(format!("{file}: and {} more users with a suffix", self.more_renamed));
+        let mut lines: Vec<String> = self.notes.iter().map(|(place, what)| line(place, what)).collect();
+        if self.more_notes > 0 {
+            lines.push(format!("{file}: and {} more notes", self.more_notes));
         }
         if let Some((count, first)) = self.short_keys {
             lines.push(format!(

@@ -83,7 +83,7 @@ pub(crate) fn users(consumers: Vec<Consumer>, options: Options, report: &mut Rep
             report.error(&place, format_args!("makes the address of the user in line {line}; give it another name"));
             continue;
         }
-        report.rename(&place, format_args!("makes the address of the user in line {line}; this one is {email}"));
+        report.note(&place, format_args!("makes the address of the user in line {line}; this one is {email}"));
         users[index].email = email;
     }
     users

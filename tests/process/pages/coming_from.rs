@@ -1,4 +1,5 @@
-//! Commands of `docs/coming-from.md`: the keys of another gateway are moved, and a client goes on with its key.
+//! Commands of `docs/coming-from.md`: the keys of another gateway are moved, and a client goes on with its key. And of
+//! `docs/configuration.md`: the operations of a document become routes.
 
 use std::fs;
 
@@ -79,5 +80,21 @@ fn keys_of_unkey_are_moved() {
         "{output}"
     );
     assert_served(&output);
+    gateway.stop();
+}
+
+#[test]
+fn operations_of_a_document_become_routes() {
+    let office = Office::embedded();
+    let document = "openapi: 3.1.0\npaths:\n  /api/queries:\n    get: { tags: ['queries:read'] }\n    post: { tags: \
+                    [Writers] }\n";
+    fs::write(office.setup.path().join("openapi.yaml"), document).unwrap();
+    let output = Shell::of(&office.setup).run(&block("keygate convert openapi openapi.yaml --p"));
+    assert!(output.contains("becomes the permission writers") && output.contains(": ok"), "{output}");
+    let gateway = office.setup.start();
+    let key = office.key_in("acme");
+    let statuses = ["GET", "POST", "PUT"]
+        .map(|method| office.setup.client().request(method, "/api/queries", &key, &[], b"").status);
+    assert_eq!(statuses, [200, 403, 404], "the permission of the tag, another one, and no operation");
     gateway.stop();
 }

@@ -19,6 +19,8 @@ const GIVEN_TWICE: &str = "is given twice; remove one";
 pub enum Treatment {
     /// As a list, whose items are handed over.
     Items,
+    /// As a whole, which is handed over as one item.
+    Whole,
     /// As a block, of whose values the caller chooses again.
     Enter,
     /// Not at all.
@@ -77,7 +79,7 @@ struct Reader<'a, W, T> {
     take: T,
 }
 
-impl<W: Fn(&str) -> Treatment, T: FnMut(Part<'_>)> Reader<'_, W, T> {
+impl<'a, W: Fn(&str) -> Treatment, T: FnMut(Part<'_>)> Reader<'a, W, T> {
     fn read_block(&mut self, path: &str) -> Result<(), SyntaxError> {
         let mut seen = HashSet::new();
         loop {
@@ -104,6 +106,7 @@ impl<W: Fn(&str) -> Treatment, T: FnMut(Part<'_>)> Reader<'_, W, T> {
                 (self.take)(Part::Skipped { path, at: location(key.start), values });
                 Ok(())
             }
+            (Treatment::Whole, event) => self.read_item(path, 0, event, span),
             (Treatment::Items, Event::SequenceStart(_, None)) => self.read_items(path),
             // No deeper than the paths that the caller knows.
             (Treatment::Enter, Event::MappingStart(_, None)) => self.read_block(path),
@@ -120,12 +123,17 @@ impl<W: Fn(&str) -> Treatment, T: FnMut(Part<'_>)> Reader<'_, W, T> {
             if matches!(event, Event::SequenceEnd) {
                 break;
             }
-            let node = self.events.node_from(event, span)?;
-            if let Some(at) = find_repetition(&node) {
-                return Err((at, GIVEN_TWICE.to_owned()));
-            }
-            (self.take)(Part::Item { list, index, node, offset: span.start.index() });
+            self.read_item(list, index, event, span)?;
         }
+        Ok(())
+    }
+
+    fn read_item(&mut self, list: &str, index: usize, event: Event<'a>, span: Span) -> Result<(), SyntaxError> {
+        let node = self.events.node_from(event, span)?;
+        if let Some(at) = find_repetition(&node) {
+            return Err((at, GIVEN_TWICE.to_owned()));
+        }
+        (self.take)(Part::Item { list, index, node, offset: span.start.index() });
         Ok(())
     }
 
@@ -174,6 +182,7 @@ mod tests {
         match path {
             "" | "items" | "node.nodes" => Treatment::Items,
             "node" => Treatment::Enter,
+            "whole" => Treatment::Whole,
             _ => Treatment::Skip,
         }
     }
@@ -200,6 +209,7 @@ items:
 - b
 node: {nodes: [1, 2], dir: true}
 item: !t 7
+whole: {a: {b: 1}}
 ";
         let expected = [
             "other at line 2 has 3",
@@ -210,6 +220,7 @@ item: !t 7
             "node.nodes[1] at line 7",
             "node.dir at line 7 has 1",
             "item at line 8 has 1",
+            "whole[0] at line 9",
         ];
         assert_eq!(parts(text).unwrap(), expected);
         assert_eq!(parts("[{\"a\": 1},\n {\"a\": 2}]").unwrap(), ["[0] at line 1", "[1] at line 2"]);
@@ -222,6 +233,7 @@ item: !t 7
     fn errors_have_their_places() {
         for (text, error) in [
             ("items: {a: 1}\n", "1:8: another kind"),
+            ("whole: {a: {b: 1, b: 2}}\n", "1:19: is given twice"),
             ("items:\n- &x a\n- *x\n", "3:3: aliases"),
             ("items:\n- a: 1\n  a: 2\n", "3:3: is given twice"),
             ("items: []\nitems: []\n", "2:1: is given twice"),

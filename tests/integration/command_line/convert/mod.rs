@@ -6,6 +6,7 @@
 
 mod errors;
 mod large;
+mod openapi;
 
 use super::*;
 
