@@ -23,7 +23,13 @@ use domain::{clock, names};
 use platform::settings::WithUnit;
 
 /// Sources of users and keys.
-const SOURCES_OF_KEYS: [(&str, &str); 3] = [("source", "kong"), ("source", "apisix"), ("source", "unkey")];
+const SOURCES_OF_KEYS: [(&str, &str); 5] = [
+    ("source", "kong"),
+    ("source", "apisix"),
+    ("source", "unkey"),
+    ("source", "kubernetes"),
+    ("source", "agentgateway"),
+];
 
 /// Arguments of `keygate convert`.
 #[derive(Debug, clap::Args)]

@@ -110,6 +110,8 @@ const BLOCKS: &[(&str, Check)] = &[
     ("admin() { curl -sf -H \"X-API-KEY: $ADMIN", By("keys_of_apisix_are_moved")),
     ("{\"keys\": [", By("keys_of_unkey_are_moved")),
     ("keygate convert unkey unkey.json --org a", By("keys_of_unkey_are_moved")),
+    ("kubectl get -A -o yaml secrets,kongconsu", By("keys_of_secrets_are_moved")),
+    ("keygate convert agentgateway config.yaml", By("keys_of_agentgateway_are_moved")),
     ("keygate convert openapi openapi.yaml --p", By("operations_of_a_document_become_routes")),
     // From another machine.
     ("$ (umask 077 && keygate token create pip", By("page_is_followed_by_a_pipeline")),

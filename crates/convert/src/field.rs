@@ -36,6 +36,24 @@ impl<'a> Field<'a> {
         Self { node, path: path.to_owned() }
     }
 
+    /// The same value by another path.
+    pub(crate) fn renamed(self, path: String) -> Self {
+        Self { path, ..self }
+    }
+
+    pub(crate) fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// A copy of the value, with its path.
+    pub(crate) fn detached(&self) -> (String, Node) {
+        (self.path.clone(), self.node.clone())
+    }
+
+    pub(crate) fn is_list(&self) -> bool {
+        matches!(self.node.kind, Kind::Sequence(_))
+    }
+
     pub(crate) fn place(&self) -> Place {
         Place { at: self.node.at, path: self.path.as_str().into() }
     }
@@ -53,10 +71,7 @@ impl<'a> Field<'a> {
     /// The values of a block, by their keys; nothing when it is none.
     pub(crate) fn fields(&self) -> impl Iterator<Item = (&'a str, Self)> {
         let entries = if let Kind::Mapping(entries) = &self.node.kind { &entries[..] } else { &[] };
-        let path = &self.path;
-        entries
-            .iter()
-            .map(move |entry| (entry.key.as_str(), Self { node: &entry.value, path: format!("{path}.{}", entry.key) }))
+        entries.iter().map(|entry| (entry.key.as_str(), Self { node: &entry.value, path: self.path_of(&entry.key) }))
     }
 
     /// The value at a path of keys; none when it is absent or `null`.
@@ -66,7 +81,11 @@ impl<'a> Field<'a> {
             let Kind::Mapping(entries) = &node.kind else { return None };
             node = &entries.iter().find(|entry| entry.key == key)?.value;
         }
-        (!matches!(node.kind, Kind::Empty)).then(|| Self { node, path: format!("{}.{path}", self.path) })
+        (!matches!(node.kind, Kind::Empty)).then(|| Self { node, path: self.path_of(path) })
+    }
+
+    fn path_of(&self, inner: &str) -> String {
+        if self.path.is_empty() { inner.to_owned() } else { format!("{}.{inner}", self.path) }
     }
 
     /// Its items. Reports a value that is no list.

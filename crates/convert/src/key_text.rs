@@ -1,6 +1,6 @@
 //! Keys of the file: the text is hashed where it is read, and a text that no request could present is an error.
 
-use data_encoding::BASE64;
+use data_encoding::{BASE64, HEXLOWER_PERMISSIVE};
 
 use super::field::Field;
 use super::options::{Dialect, Options};
@@ -21,7 +21,7 @@ pub(crate) fn digest(field: &Field<'_>, options: Options, report: &mut Report) -
     let flaw = match options.dialect {
         Dialect::Kong => reference_flaw(text),
         Dialect::Apisix => flaw(text, options.plain_keys),
-        Dialect::Unkey | Dialect::Openapi => None,
+        Dialect::Unkey | Dialect::Kubernetes | Dialect::Agentgateway | Dialect::Openapi => None,
     };
     let flaw = flaw.or_else(|| placeholder::flaw(text)).or_else(|| not_presentable(text.as_bytes()));
     if let Some(flaw) = flaw {
@@ -34,20 +34,27 @@ pub(crate) fn digest(field: &Field<'_>, options: Options, report: &mut Report) -
     checked(&place, KeyDigest::of(text.as_bytes()), report)
 }
 
-/// Decodes a digest: base64 of SHA-256, with its padding.
-pub(crate) fn decoded_digest(field: &Field<'_>, report: &mut Report) -> Option<KeyDigest> {
+/// Decodes a digest: of Unkey, base64 of SHA-256, with its padding; else `sha256:` and hexadecimal digits.
+pub(crate) fn decoded_digest(field: &Field<'_>, options: Options, report: &mut Report) -> Option<KeyDigest> {
     let place = field.place();
     if let Some(flaw) = field.text().and_then(placeholder::flaw) {
         report.error(&place, flaw);
         return None;
     }
-    let bytes = field.text().and_then(|text| BASE64.decode(text.as_bytes()).ok());
-    let Some(bytes) = bytes.and_then(|bytes| <[u8; 32]>::try_from(bytes).ok()) else {
-        report.error(
-            &place,
+    let (bytes, kind) = match options.dialect {
+        Dialect::Unkey => (
+            field.text().and_then(|text| BASE64.decode(text.as_bytes()).ok()),
             "is not the base64 of a SHA-256 of the whole key, 44 characters with `=` at the end; a hash of another \
              kind cannot be converted: create a new key",
-        );
+        ),
+        _ => (
+            field.text().and_then(|text| HEXLOWER_PERMISSIVE.decode(text.strip_prefix("sha256:")?.as_bytes()).ok()),
+            "is not `sha256:` and the 64 hexadecimal digits of the whole key's SHA-256; a hash of another kind cannot \
+             be converted: create a new key",
+        ),
+    };
+    let Some(bytes) = bytes.and_then(|bytes| <[u8; 32]>::try_from(bytes).ok()) else {
+        report.error(&place, kind);
         return None;
     };
     checked(&place, KeyDigest::from_bytes(bytes), report)

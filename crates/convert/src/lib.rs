@@ -11,6 +11,7 @@
 
 mod options;
 mod table;
+mod policies;
 mod reader;
 mod limit;
 mod key_text;

@@ -11,6 +11,10 @@ pub enum Dialect {
     Apisix,
     /// Unkey: keys as JSON
     Unkey,
+    /// Kubernetes: Secrets of Kong Ingress Controller, Envoy Gateway and agentgateway, as of `kubectl get -o yaml`
+    Kubernetes,
+    /// agentgateway: keys of its configuration file
+    Agentgateway,
     /// OpenAPI: operations become `routes` of a configuration
     Openapi,
 }

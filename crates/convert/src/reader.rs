@@ -8,7 +8,7 @@ use super::field::{Field, Named};
 use super::options::{Dialect, Options};
 use super::report::{Place, Report};
 use super::table::{Becomes, Record, Rules};
-use super::{key_text, limit, placeholder, users};
+use super::{key_text, limit, placeholder, policies, users};
 use domain::budget::{OwnBudget, Period};
 use domain::clock::Micros;
 use domain::key::KeyDigest;
@@ -32,6 +32,8 @@ pub(crate) fn read(
     mut progress: impl FnMut(usize, usize),
 ) -> Vec<Consumer> {
     let rules = &Rules::of(options.dialect);
+    let is_found = matches!(options.dialect, Dialect::Kubernetes | Dialect::Agentgateway);
+    let found = if is_found { policies::read(text, options.dialect, rules, report) } else { Ok(Vec::new()) };
     let treat = |path: &str| match rules.becomes(Record::File, path) {
         Some(Becomes::Items(_) | Becomes::Refused(_)) => Treatment::Items,
         Some(Becomes::Enter) => Treatment::Enter,
@@ -57,7 +59,15 @@ pub(crate) fn read(
         }
         Part::Skipped { .. } => {}
     };
-    match read_lists(text, treat, take) {
+    let read = match found {
+        Ok(found) if is_found => {
+            found.iter().for_each(|(path, node)| reader.take_lone_key(&Field::whole(path, node)));
+            Ok(())
+        }
+        Ok(_) => read_lists(text, treat, take),
+        Err(error) => Err(error),
+    };
+    match read {
         Ok(()) => reader.finish(),
         Err((at, what)) => {
             let line = text.lines().nth(at.line.saturating_sub(1)).unwrap_or_default();
@@ -145,7 +155,7 @@ impl Reader<'_> {
         }
         let limits = self.limit_fields(CONSUMER, item);
         let limits = limits.iter().filter_map(|(kind, field)| self.read_limit(*kind, field)).collect();
-        self.leave_others(CONSUMER, item, "");
+        self.rules.leave_others(CONSUMER, item, "", self.report);
         let named = |becomes| self.rules.named(CONSUMER, item, becomes);
         let (username, custom_id) = (named(Becomes::Username), named(Becomes::CustomId));
         for reference in self.rules.all_named(CONSUMER, item, Becomes::Reference) {
@@ -171,7 +181,7 @@ impl Reader<'_> {
         if let Some((id, group)) = rules.named(Record::Collection, item, Becomes::Id).zip(group) {
             self.group_names.insert(id.text, group.text);
         }
-        self.leave_others(Record::Collection, item, "");
+        self.rules.leave_others(Record::Collection, item, "", self.report);
     }
 
     /// Takes a key beside its consumer, whom its id names, or a field.
@@ -199,7 +209,10 @@ impl Reader<'_> {
         let Some(mut key) = self.read_key(Record::Lone, item) else { return };
         let external = self.rules.named(Record::Lone, item, Becomes::Owner);
         let own = || self.rules.named(Record::Lone, item, Becomes::OwnUser);
-        let Some(owner) = external.clone().or_else(own) else {
+        // A key of agentgateway may have no name. The digest is the same in each conversion.
+        let of_digest = || Named { place: item.place(), text: format!("key-{}", &key.digest.to_hex()[..8]).into() };
+        let unnamed = (self.options.dialect == Dialect::Agentgateway).then(of_digest);
+        let Some(owner) = external.clone().or_else(own).or(unnamed) else {
             let missing = "has no externalId, keyId or name: a key is of a user; give it one";
             return self.report.error(&item.place(), missing);
         };
@@ -214,9 +227,10 @@ impl Reader<'_> {
         let index = known.unwrap_or(self.consumers.len());
         if known.is_none() {
             self.by_reference.insert(owner.text.clone(), index);
+            let custom_id = self.rules.named(Record::Lone, item, Becomes::CustomId).or(external);
             let (place, username) = (owner.place.clone(), Some(owner));
             let (groups, limits, keys) = (Vec::new(), Vec::new(), Vec::new());
-            self.consumers.push(Consumer { place, username, custom_id: external, groups, limits, keys });
+            self.consumers.push(Consumer { place, username, custom_id, groups, limits, keys });
         }
         // The user has the permissions of all of its keys, and each key its own of them.
         self.consumers[index].groups.extend(groups);
@@ -267,7 +281,7 @@ impl Reader<'_> {
             key.expire(expires);
         }
         self.add_tags(record, item, &mut key);
-        self.leave_others(record, item, "");
+        self.rules.leave_others(record, item, "", self.report);
         Some(key)
     }
 
@@ -284,7 +298,7 @@ impl Reader<'_> {
             self.report.error(&hash.place(), kind);
             return None;
         }
-        let digest = key_text::decoded_digest(&hash, self.report)?;
+        let digest = key_text::decoded_digest(&hash, self.options, self.report)?;
         if plain.is_some_and(|plain| plain != digest) {
             let hash = item.at("hash").unwrap_or(hash);
             self.report.error(&hash.place(), "is not the hash of the plaintext beside it");
@@ -300,8 +314,14 @@ impl Reader<'_> {
             key.add_tag(tag.place(), name, value, self.report);
         }
         let labels = self.rules.get(record, item, Becomes::Labels);
+        for text in labels.iter().filter(|labels| labels.is_list() || labels.text().is_some()) {
+            self.report.leave(text.place(), "tags are a block of texts");
+        }
         for (name, label) in labels.iter().flat_map(Field::fields) {
-            key.add_tag(label.place(), name, label.text().unwrap_or_default(), self.report);
+            match label.text() {
+                Some(text) => key.add_tag(label.place(), name, text, self.report),
+                None => self.report.leave(label.place(), "a tag is a text"),
+            }
         }
     }
 
@@ -387,31 +407,6 @@ impl Reader<'_> {
 
     fn passes(&mut self, record: Record, item: &Field<'_>) -> bool {
         self.rules.check(record, item, self.report)
-    }
-
-    /// Leaves what has something in it and is not taken over.
-    fn leave_others(&mut self, record: Record, item: &Field<'_>, prefix: &str) {
-        for (key, field) in item.fields() {
-            let becomes = self.rules.becomes(record, &format!("{prefix}{key}"));
-            match becomes {
-                Some(Becomes::Within) => self.leave_others(record, &field, &format!("{prefix}{key}.")),
-                Some(Becomes::LeftAlways(note)) => self.report.leave(field.place(), note.replace("{}", key)),
-                Some(Becomes::Refused(note)) => {
-                    for item in item.at(key).map(|list| list.items(self.report)).into_iter().flatten() {
-                        self.report.error(&item.place(), note);
-                    }
-                }
-                Some(Becomes::KeyAuth) if field.is_empty() => self.report.error(&field.place(), "has no key"),
-                // Within `plugins` it is one without settings, and not an absent list.
-                Some(Becomes::Limits(_)) if field.is_empty() && !prefix.is_empty() => {
-                    self.report.leave(field.place(), "the limit has no number");
-                }
-                _ if key.starts_with('_') || field.is_empty() => {}
-                Some(Becomes::Left(note)) => self.report.leave(field.place(), note),
-                Some(_) => {}
-                None => self.report.leave(field.place(), format!("`{key}` has no counterpart")),
-            }
-        }
     }
 
     /// Gives what stands beside a consumer to it.

@@ -1,4 +1,4 @@
-//! The table of the three dialects: a row has fields of a kind of record, and what they become, or the note why they
+//! The table of the dialects: a row has fields of a kind of record, and what they become, or the note why they
 //! are not taken over. The order of rows is that of precedence, and of checks.
 //!
 //! - Kong: its declarative format, as `deck gateway dump` and `kong config db_export` write it, and by hand. Sources:
@@ -13,6 +13,11 @@
 //! - Unkey: keys by their hashes, as `keys.migrateKeys` takes them, or as lists of the API with `plaintext`. Sources:
 //!   `svc/api/openapi/spec/{paths/v2/keys/migrateKeys,common}` and `docs/product/platform/apis/migrations/keys.mdx` of
 //!   unkeyed/unkey. The keys with one `externalId` are those of one user. Without one, a key is its own user's.
+//! - agentgateway, and objects of Kubernetes: records that `policies` finds. Sources:
+//!   `internal/dataplane/kongstate` and `internal/admission/validation/consumers/credentials` of
+//!   Kong/kubernetes-ingress-controller; `api/v1alpha1/api_key_auth_types.go` of envoyproxy/gateway;
+//!   `crates/agentgateway/src/http/apikey.rs` and `controller/pkg/agentgateway/plugins/traffic_plugin.go` of
+//!   agentgateway/agentgateway.
 
 use std::str::FromStr;
 
@@ -70,7 +75,7 @@ pub(crate) enum Becomes {
 /// be absent.
 type Row = (Dialect, &'static [Record], &'static str, Becomes);
 
-const OTHER_CREDENTIAL: &str = "it is a credential other than a key; create a key for its consumer";
+pub(crate) const OTHER_CREDENTIAL: &str = "it is a credential other than a key; create a key for its consumer";
 const CONFIGURATION: &str = "it is a part of the configuration, not of the state; see docs/configuration.md";
 const OF_GROUP: &str = "a plugin of a group has no counterpart; set limits of keys";
 const NO_PLUGIN: &str = "the plugin `{}` has no counterpart";
@@ -221,6 +226,22 @@ const TABLE: &[Row] = &[
     (Unkey, &[Applied, Window], "duration", Millis),
     (Unkey, &[Applied, Window], "refillInterval", Interval),
     (Unkey, &[Applied, Window], "refillRate", Refill),
+
+    (Agentgateway, &[Lone], "key keyHash", Required("has neither `key` nor `keyHash`")),
+    (Agentgateway, &[Lone], "key", Text),
+    (Agentgateway, &[Lone], "keyHash", Hash),
+    (Agentgateway, &[Lone], "keyHash", HashKind),
+    (Agentgateway, &[Lone], "client username custom_id metadata.name", Owner),
+    (Agentgateway, &[Lone], "custom_id", CustomId),
+    (Agentgateway, &[Lone], "groups", Groups),
+    (Agentgateway, &[Lone], "ttl", Ttl),
+    (Agentgateway, &[Lone], "metadata", Labels),
+    (Agentgateway, &[Lone], "allowedModels",
+        LeftAlways("the models that a key may use have no counterpart: give routes permissions")),
+    (Agentgateway, &[Collection], "keys credentialRefs secretRef secretSelector configMapSelector mode", Nothing),
+    (Agentgateway, &[Collection], "location extractFrom", Left("where keys come is a part of the configuration: list \
+        their field in `credentials: { headers: […] }`, unless it is Authorization")),
+    (Agentgateway, &[Collection], "forwardClientIDHeader sanitize", Left(CONFIGURATION)),
 ];
 
 /// The rows of one dialect, by the kind of record.
@@ -256,6 +277,8 @@ impl Rules {
             None => (field, None),
         };
         let mut rules: Vec<Vec<Rule>> = (0..=Leaky as usize).map(|_| Vec::new()).collect();
+        // The records of both have the same fields.
+        let dialect = if dialect == Kubernetes { Agentgateway } else { dialect };
         for (_, records, fields, becomes) in TABLE.iter().filter(|(of, ..)| *of == dialect) {
             for record in *records {
                 let fields = fields.split_whitespace().map(with_text).collect();
@@ -335,5 +358,30 @@ impl Rules {
             return false;
         }
         true
+    }
+
+    /// Leaves what has something in it and is not taken over.
+    pub(crate) fn leave_others(&self, record: Record, item: &Field<'_>, prefix: &str, report: &mut Report) {
+        for (key, field) in item.fields() {
+            let becomes = self.becomes(record, &format!("{prefix}{key}"));
+            match becomes {
+                Some(Within) => self.leave_others(record, &field, &format!("{prefix}{key}."), report),
+                Some(LeftAlways(note)) => report.leave(field.place(), note.replace("{}", key)),
+                Some(Refused(note)) => {
+                    for item in item.at(key).map(|list| list.items(report)).into_iter().flatten() {
+                        report.error(&item.place(), note);
+                    }
+                }
+                Some(KeyAuth) if field.is_empty() => report.error(&field.place(), "has no key"),
+                // Within `plugins` it is one without settings, and not an absent list.
+                Some(Limits(_)) if field.is_empty() && !prefix.is_empty() => {
+                    report.leave(field.place(), "the limit has no number");
+                }
+                _ if key.starts_with('_') || field.is_empty() => {}
+                Some(Left(note)) => report.leave(field.place(), note),
+                Some(_) => {}
+                None => report.leave(field.place(), format!("`{key}` has no counterpart")),
+            }
+        }
     }
 }

@@ -84,6 +84,36 @@ fn keys_of_unkey_are_moved() {
 }
 
 #[test]
+fn keys_of_secrets_are_moved() {
+    let office = office();
+    let text = office.setup.text().replace("headers: [apikey]", "headers: [apikey, x-api-key]");
+    office.setup.write(&text);
+    let gateway = office.setup.start();
+    let objects = "{ kind: Secret, metadata: { name: keys }, stringData: { client1: supersecret-of-client1 } }\n---\n\
+                   { kind: SecurityPolicy, metadata: { name: p }, spec: { apiKeyAuth: { credentialRefs: [{ name: keys \
+                   }], extractFrom: [{ headers: [x-api-key] }] } } }\n";
+    fs::write(office.setup.path().join("of-cluster.yaml"), objects).unwrap();
+    let shell = Shell::of(&office.setup);
+    shell.program("kubectl", "[ \"$1 $2 $3 $4\" = 'get -A -o yaml' ] && exec cat of-cluster.yaml");
+    let output = shell.run(&block("kubectl get -A -o yaml secrets,kongconsu"));
+    assert!(output.contains("spec.apiKeyAuth.extractFrom: left out: "), "{output}");
+    assert_served(&output);
+    gateway.stop();
+}
+
+#[test]
+fn keys_of_agentgateway_are_moved() {
+    let office = office();
+    let gateway = office.setup.start();
+    let config = "llm: { policies: { apiKey: { keys: [{ key: agw_sk_example_of_ada, metadata: { name: ada } }] } } }\n";
+    fs::write(office.setup.path().join("config.yaml"), config).unwrap();
+    let output = Shell::of(&office.setup).run(&block("keygate convert agentgateway config.yaml"));
+    assert!(output.contains("+ key acme/ada: user ada@consumer.invalid"), "{output}");
+    assert_served(&output);
+    gateway.stop();
+}
+
+#[test]
 fn operations_of_a_document_become_routes() {
     let office = Office::embedded();
     let document = "openapi: 3.1.0\npaths:\n  /api/queries:\n    get: { tags: ['queries:read'] }\n    post: { tags: \

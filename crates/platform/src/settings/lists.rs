@@ -73,6 +73,22 @@ pub fn read_lists(
     reader.events.end()
 }
 
+/// Reads each document of a text, YAML or JSON.
+///
+/// # Errors
+/// The first error of syntax, with its place.
+pub fn read_documents(text: &str, mut take: impl FnMut(Node)) -> Result<(), (Location, String)> {
+    let mut events = Events::new(text);
+    while events.begin()?.is_none() {
+        let node = events.read_node()?;
+        if let Some(at) = find_repetition(&node) {
+            return Err((at, GIVEN_TWICE.to_owned()));
+        }
+        take(node);
+    }
+    Ok(())
+}
+
 struct Reader<'a, W, T> {
     events: Events<'a>,
     treat: W,
@@ -227,6 +243,18 @@ whole: {a: {b: 1}}
         for empty in ["", "items:\n", "items: []\n", "{}"] {
             assert_eq!(parts(empty).unwrap(), [""; 0], "{empty:?}");
         }
+    }
+
+    #[test]
+    fn documents_are_read_one_after_the_other() {
+        let lines = |text: &str| {
+            let mut lines = Vec::new();
+            read_documents(text, |node| lines.push(node.at.line)).map(|()| lines)
+        };
+        assert_eq!(lines("a: 1\n---\nb: 2\n---\n---\n- 3\n...\n").unwrap(), [1, 3, 5, 6]);
+        assert_eq!(lines("{\"a\": [1]}").unwrap(), [1]);
+        assert_eq!(lines("").unwrap(), [0_usize; 0]);
+        assert!(lines("a: 1\n---\na: 1\na: 2\n").is_err_and(|(at, _)| at.line == 4));
     }
 
     #[test]

@@ -27,7 +27,7 @@ mod tree;
 mod lists;
 
 pub use error::{Location, Reported, SecretSource, SettingsError, SettingsErrors};
-pub use lists::{Part, Treatment, read_lists};
+pub use lists::{Part, Treatment, read_documents, read_lists};
 pub use section::{Section, Value};
 pub use tree::{Entry, Kind, Node};
 pub use units::{InvalidDuration, InvalidSize, WithUnit, parse_duration, parse_size};

@@ -10,7 +10,7 @@ use domain::secret::Secret;
 const MAX_DEPTH: usize = 32;
 
 /// One node.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Node {
     /// Its place.
     pub at: Location,
@@ -19,7 +19,7 @@ pub struct Node {
 }
 
 /// Kind of a node, with its content.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub enum Kind {
     /// No value, or `null`.
     Empty,
@@ -32,7 +32,7 @@ pub enum Kind {
 }
 
 /// One key with its value.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Entry {
     /// The key.
     pub key: String,
@@ -40,6 +40,21 @@ pub struct Entry {
     pub at: Location,
     /// Its value.
     pub value: Node,
+}
+
+impl Node {
+    /// Moves it, with all in it, to the place of the text that it was read from.
+    pub fn move_to(&mut self, at: Location) {
+        self.at = at;
+        match &mut self.kind {
+            Kind::Empty | Kind::Scalar(_) => {}
+            Kind::Sequence(items) => items.iter_mut().for_each(|item| item.move_to(at)),
+            Kind::Mapping(entries) => entries.iter_mut().for_each(|entry| {
+                entry.at = at;
+                entry.value.move_to(at);
+            }),
+        }
+    }
 }
 
 /// Syntax error: its location, and what is wrong.
@@ -96,7 +111,7 @@ impl<'a> Events<'a> {
         event.map_err(|e: ScanError| (location(*e.marker()), format!("is not YAML: {}", e.info())))
     }
 
-    fn read_node(&mut self) -> Result<Node, SyntaxError> {
+    pub(super) fn read_node(&mut self) -> Result<Node, SyntaxError> {
         let (event, span) = self.next()?;
         self.node_from(event, span)
     }

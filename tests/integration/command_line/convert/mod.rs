@@ -5,6 +5,7 @@
 //! `svc/api/openapi/spec/paths/v2/keys/migrateKeys` and `docs/product/platform/apis/migrations/keys.mdx`.
 
 mod errors;
+mod kubernetes;
 mod large;
 mod openapi;
 
@@ -323,6 +324,8 @@ fn converted_file_is_applied_and_then_nothing_is_left_to_do() {
         ("kong", "kong-flat.yaml", "--permissions-from groups --email-from custom_id"),
         ("apisix", "apisix.yaml", ""),
         ("unkey", "unkey.json", "--permissions-from groups"),
+        ("kubernetes", "kubernetes.yaml", "--permissions-from groups"),
+        ("agentgateway", "agentgateway.yaml", ""),
     ];
     for (source, file, options) in files {
         let installation = Installation::new();
