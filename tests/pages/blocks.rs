@@ -113,6 +113,10 @@ const BLOCKS: &[(&str, Check)] = &[
     ("kubectl get -A -o yaml secrets,kongconsu", By("keys_of_secrets_are_moved")),
     ("keygate convert agentgateway config.yaml", By("keys_of_agentgateway_are_moved")),
     ("keygate convert openapi openapi.yaml --p", By("operations_of_a_document_become_routes")),
+    // A verification API.
+    ("curl -si http://127.0.0.1:8090/v1/forwar", By("service_asks_whether_a_key_is_good_as_the_page_says")),
+    ("import urllib.error, urllib.request", By("service_asks_whether_a_key_is_good_as_the_page_says")),
+    ("// `request` is one of node:http.", By("service_asks_whether_a_key_is_good_as_the_page_says")),
     // From another machine.
     ("$ (umask 077 && keygate token create pip", By("page_is_followed_by_a_pipeline")),
     ("$ keygate apply --file acme.yaml --dry-r", By("page_is_followed_by_a_pipeline")),

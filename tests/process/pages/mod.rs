@@ -7,3 +7,4 @@ mod management_api;
 mod outputs;
 mod checkpoints;
 mod coming_from;
+mod verification;
