@@ -43,6 +43,7 @@ mod checkpoint_file;
 mod check_proof;
 mod convert;
 mod audit_ship;
+mod events;
 
 // Commands that make changes.
 mod org;
@@ -167,6 +168,8 @@ enum Command {
     Convert(convert::Args),
     /// Read the audit journal
     Audit(RemoteCommand<audit::Command>),
+    /// Events for people: records that a sink of the audit gets
+    Events(events::Args),
     /// Add up usage by organization, key or route, day by day or month by month
     ///
     /// From the records of the audit journal: admitted requests by outcome, refusals by their exact number, requests
@@ -249,6 +252,7 @@ impl Cli {
             Command::Token(args) => args.run(installation),
             Command::State(args) => args.run(installation),
             Command::Audit(args) => args.run(installation),
+            Command::Events(args) => args.run(installation),
             Command::Usage(args) => args.run(installation),
             Command::Explain(args) => args.run(installation),
             Command::Upstreams(args) => args.run(installation),

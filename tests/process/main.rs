@@ -41,6 +41,7 @@ mod idle_connections;
 mod refusals;
 mod four_gateways;
 mod envoys;
+mod events;
 mod retention;
 mod procedures;
 mod pages;

@@ -15,6 +15,8 @@ use super::{Actor, ClientInfo, Management, ManagementError};
 use domain::clock::Micros;
 use state::{Change, ChangeError};
 
+/// Actions of all announcements.
+pub const ANNOUNCED: [&str; 5] = [QUOTA_NEAR, KEY_EXPIRING, KEY_UNUSED, KEY_LEAKED, TOKEN_EXPIRING];
 pub(super) const QUOTA_NEAR: &str = "quota.near";
 pub(super) const KEY_EXPIRING: &str = "key.expiring";
 pub(super) const KEY_UNUSED: &str = "key.unused";

@@ -89,6 +89,7 @@ mod error;
 pub use actor::{
     ADMIN, Actor, ClientInfo, Conditions, IdempotentCall, Operator, Program, SignedInUser, authenticate_session,
 };
+pub use announcement::ANNOUNCED;
 pub use apply::{
     Action, Application, Document, Failure, FieldChange, Flaw, KeySpec, LimitSpec, MAX_RECORDS, OrgSpec, PlanStep,
     RuleSpec, UserSpec, apply_document, plan_document,

@@ -19,6 +19,7 @@
 //!   `webhook`: signed messages over HTTP; `otlp`: log records of OpenTelemetry; `syslog`: messages over TLS.
 //! - `message_progress`: messages of a batch that fails in the midst of it; `isolation`: the record that a sink
 //!   refuses, alone; `rejected_file`: what was refused.
+//! - `trial`: one record that is no shipper's.
 //! - `needs`: the segments for which retention waits.
 //! - `position_file`: positions that sinks do not keep themselves.
 
@@ -43,6 +44,7 @@ mod steps;
 mod shipper;
 mod running_shipper;
 mod shippers;
+mod trial;
 
 // Decisions without I/O, which the simulation of many shippers drives.
 pub use batch::OPEN_AFTER;
@@ -58,4 +60,5 @@ pub use settings::{
 pub use shippers::{Shippers, StartError};
 pub use sink::OpenError;
 pub use status::{SinkDefect, SinkReport, SinkState};
+pub use trial::{TrialError, try_sink};
 pub use webhook::{InvalidSecret, check_secret};

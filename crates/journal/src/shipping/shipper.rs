@@ -24,7 +24,7 @@ use platform::outbound::delivery::random_jitter;
 /// Records of a batch, about: large enough that the round trips of a delivery hardly count, and a few megabytes.
 const BATCH: usize = 8192;
 /// Time that a sink has for a connection, and for a batch.
-const DELIVER_WITHIN: Duration = Duration::from_secs(60);
+pub(super) const DELIVER_WITHIN: Duration = Duration::from_secs(60);
 
 /// Command to a shipper.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

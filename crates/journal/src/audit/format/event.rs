@@ -225,6 +225,7 @@ impl<'a> UseEvent<'a> {
             addresses: self.addresses,
             ips: self.ips,
             trace_id: self.trace_id,
+            test: false,
         }
     }
 }

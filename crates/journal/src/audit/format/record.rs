@@ -279,6 +279,9 @@ pub struct Record {
     pub ips: Vec<IpAddr>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trace_id: Option<TraceId>,
+    /// A trial of a sink: no journal has such a record.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub test: bool,
 }
 
 impl Record {
