@@ -46,7 +46,7 @@ const KINDS: [(&str, &str, &str); 13] = [
     ("key.expiring", "/7d/END", "completed"),
     ("key.unused", "/7d/END", "completed"),
     ("token.expiring", "/TESTTESTTE/1d/END", "completed"),
-    ("quota.near", "/80/100", "completed"),
+    ("quota.near", "/80/100/END", "completed"),
     ("key.create", "", "completed"),
     ("key.rotate", "", "completed"),
     ("key.disable", "", "completed"),

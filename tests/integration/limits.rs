@@ -189,7 +189,9 @@ fn budget_that_is_nearly_spent_is_recorded_once_also_after_a_restart() {
     announce_another(&gateway);
     let found = near(&gateway, &key);
     let [record] = &found[..] else { panic!("{found:?}") };
-    assert_eq!((record.path.as_str(), record.actor.as_deref()), ("quota.near/8/10", Some("gateway")));
+    let (spent, start) = record.path.rsplit_once('/').unwrap();
+    assert_eq!((spent, record.actor.as_deref()), ("quota.near/8/10", Some("gateway")));
+    assert!(start.parse::<domain::clock::Micros>().unwrap() < record.time, "{start}");
     assert_eq!((record.outcome, record.subject, record.key_id), (Outcome::Completed, None, None));
 }
 

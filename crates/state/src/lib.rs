@@ -155,6 +155,11 @@ impl State {
         }
     }
 
+    /// Returns whether the clock of the state is known: only then [`State::time`] goes by it.
+    pub fn knows_time(&self) -> bool {
+        matches!(self, Self::Embedded(_)) || self.replication().is_some()
+    }
+
     /// Returns whether the clock of the state is known, and agrees with that of this process to a minute.
     pub fn clocks_agree(&self) -> bool {
         match self {

@@ -4,9 +4,10 @@
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use control::management;
-use control::management::Management;
+use control::management::{Management, PolicyUpdate};
 use domain::clock;
 use domain::identity::{AuthMethod, MANAGEMENT_METHOD};
 use futures_util::FutureExt as _;
@@ -19,6 +20,7 @@ use crate::journal::support::{Caller, change_of};
 use crate::state_contract::redis::on_a_server;
 use crate::state_contract::runtime::{block_on, enter};
 use crate::support::until;
+use crate::support::updates::policy_change;
 
 /// The journal as a kill at this moment leaves it.
 fn copy_of_killed(fixture: &Fixture) -> tempfile::TempDir {
@@ -161,4 +163,53 @@ async fn change_whose_caller_is_gone_is_in_doubt() {
         }
     }
     panic!("no change waits for the state");
+}
+
+/// A gateway that was killed behind the record of an announcement: it is the only one, or another gateway was first.
+#[tokio::test]
+async fn announcement_that_was_left_is_completed_once_or_aborted() {
+    let fixture = Fixture::with_ada().await;
+    let now = clock::now();
+    let expires = now.after(Duration::from_secs(7 * 24 * 3600 + 3600));
+    let mut keys = Vec::new();
+    for _ in 0..2 {
+        let created = fixture.new_key().await.key;
+        let update = policy_change(PolicyUpdate { expires: Some(Some(expires)), ..Default::default() });
+        management::update_key(&fixture.management, OPERATOR, created.id, update, now).await.unwrap();
+        keys.push(fixture.state.key(created.id).await.unwrap().unwrap());
+    }
+    let [first, second] = &keys[..] else { panic!("two") };
+    let path: &'static str = format!("key.expiring/7d/{expires}").leak();
+    let leave = async |key: &state::Key| {
+        let caller = Caller { key: key.id, user: key.user, org: key.org };
+        let (auth_method, method, action) = (AuthMethod::AdminSocket, MANAGEMENT_METHOD, "key.expiring");
+        let opening = Use { number: None, auth_method, action, method, path, ..caller.opening() };
+        let id = opening.id;
+        std::mem::forget(fixture.journal.begin_change(&change_of(opening), false).await.unwrap());
+        id
+    };
+    let of_first = leave(first).await;
+    let announced = management::announce_ends(&fixture.management, now).await.unwrap();
+    assert_eq!(announced, 2, "the claim of the first has run out");
+    let of_second = leave(second).await;
+    let third = fixture.new_key().await.key.id;
+    let update = policy_change(PolicyUpdate { expires: Some(Some(expires)), ..Default::default() });
+    management::update_key(&fixture.management, OPERATOR, third, update, now).await.unwrap();
+    let third = fixture.state.key(third).await.unwrap().unwrap();
+    let of_third = leave(&third).await;
+
+    let left = copy_of_killed(&fixture);
+    let settings = journal_settings(left.path());
+    let metrics = Metrics::new();
+    let journal = Journal::open(settings.clone(), metrics.audit.clone()).unwrap();
+    let management = Management::new(Arc::clone(&fixture.state), journal.clone(), &settings, &metrics.state);
+    management::end_left_changes_once(&management).await;
+    assert_eq!(management::announce_ends(&management, now).await.unwrap(), 0, "each is claimed for good");
+    journal.close().await;
+    let records = records(left.path());
+    let outcome = |id| records.iter().find(|record| record.id == id).unwrap().outcome.name();
+    assert_eq!([of_first, of_second, of_third].map(outcome), ["aborted", "aborted", "completed"]);
+    let completed =
+        records.iter().filter(|record| record.action == "key.expiring" && record.outcome.name() == "completed");
+    assert_eq!(completed.count(), 3);
 }

@@ -98,7 +98,7 @@ fn by_rights(change: Change, actor: &Actor) -> Change {
 }
 
 /// The opening of an audit record. The method is `ADMIN` and the path the action, however the operation was requested.
-fn use_opening<'a>(action: &'a str, path: &'a str, target: Target, by: AuditActor<'a>) -> Use<'a> {
+pub(super) fn use_opening<'a>(action: &'a str, path: &'a str, target: Target, by: AuditActor<'a>) -> Use<'a> {
     let client = by.actor.client();
     Use {
         id: Uuid::now_v7(),

@@ -31,7 +31,7 @@ const MOST: u64 = 10_000;
 /// # Errors
 /// The state or the journal is unavailable: the rest is announced by the next look.
 pub async fn announce_ends(management: &Management, now: Micros) -> Result<u64, ManagementError> {
-    if !management.state.clocks_agree() {
+    if !management.state.knows_time() {
         return Ok(0);
     }
     let mut look = Look { management, now: management.state.time(now), recorded: 0 };
@@ -112,12 +112,11 @@ impl Look<'_> {
         if self.recorded >= MOST {
             return Ok(());
         }
-        let about = format!("{subject} {notice} {}", end.0);
-        let detail = match target.key {
-            Some(_) => format!("{notice}/{end}"),
-            None => format!("{subject}/{notice}/{end}"),
+        let path = match target.key {
+            Some(_) => format!("{action}/{notice}/{end}"),
+            None => format!("{action}/{subject}/{notice}/{end}"),
         };
-        let announcement = Announcement { action, about, detail, target, until: end };
+        let announcement = Announcement { action, path, target, until: end };
         self.recorded += u64::from(announcement.record(self.management, Uuid::now_v7(), self.now).await?);
         Ok(())
     }

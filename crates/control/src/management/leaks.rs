@@ -4,13 +4,11 @@
 //! - Nor by a report that is sent again, also when its key was enabled since: a ticket claims each place, with the time
 //!   of the last enabling before it.
 
-use std::time::Duration;
-
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use uuid::Uuid;
 
 use super::actor::AuditActor;
-use super::announcement::{Announcement, KEY_LEAKED};
+use super::announcement::{Announcement, KEY_LEAKED, LEAK_REMEMBERED};
 use super::audited_change::{Target, apply_change_at};
 use super::authorization::{Access, authorize};
 use super::keys_by_digest::is_replaced;
@@ -23,8 +21,6 @@ use domain::management_token::TokenScope;
 use domain::secret::Secret;
 use state::{Change, ChangeError};
 
-/// Time for which a report is known.
-const REMEMBERED: Duration = Duration::from_secs(400 * 24 * 3600);
 /// Characters of a place in records at most.
 const PLACE_LENGTH: usize = 300;
 /// Characters that are encoded in a place; others are not ASCII.
@@ -141,15 +137,14 @@ async fn act(
     by: AuditActor<'_>,
 ) -> Result<(), ManagementError> {
     let (target, now) = (Target::of_key(key), by.now);
-    let about = format!("{} {place}", digest.to_hex());
     if management.leak_action == LeakAction::Notify {
-        let (detail, until) = (place.to_owned(), now.after(REMEMBERED));
-        let announcement = Announcement { action: KEY_LEAKED, about, detail, target, until };
+        let (path, until) = (format!("{KEY_LEAKED}/{place}"), now.after(LEAK_REMEMBERED));
+        let announcement = Announcement { action: KEY_LEAKED, path, target, until };
         return announcement.record(management, Uuid::now_v7(), now).await.map(drop);
     }
     let policy = key.policy.as_deref();
     let enabled = policy.and_then(|policy| policy.enabled).unwrap_or_default();
-    let claim = Change::claim(&format!("leak {about}"), &enabled.0.to_be_bytes(), now.after(REMEMBERED));
+    let claim = Change::claim(&format!("leak {} {place}", digest.to_hex()), &enabled.0.to_be_bytes(), now.after(LEAK_REMEMBERED));
     match management.state.change(claim).await {
         // It was enabled after this report.
         Err(ChangeError::Taken(_)) => return Ok(()),

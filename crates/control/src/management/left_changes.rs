@@ -7,12 +7,15 @@
 //! | does not have it | `aborted` |
 //! | does not tell: a value was set, or the record is gone | `in_doubt` |
 //! | gives no answer | none yet: it is asked again |
+//!
+//! An announcement is completed when its claim has the id of the record.
 
 use std::time::Duration;
 
 use tokio::time::sleep;
 
 use super::Management;
+use super::announcement::{ANNOUNCED, claim_left};
 use domain::clock;
 use domain::identity::{OrgId, UserId};
 use domain::key::KeyId;
@@ -58,7 +61,12 @@ async fn end_changes(management: &Management, mut changes: Vec<Record>) -> Vec<R
     }));
     let mut unanswered = Vec::new();
     for change in changes {
-        let Ok(holds) = holds(management, &change).await else {
+        let holds = if ANNOUNCED.contains(&&*change.action) {
+            claim_left(management, &change).await.ok()
+        } else {
+            holds(management, &change).await.ok()
+        };
+        let Some(holds) = holds else {
             unanswered.push(change);
             continue;
         };
