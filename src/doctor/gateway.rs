@@ -7,9 +7,11 @@ use control::admin::ReadinessReport;
 /// Checks that the gateway runs and is ready.
 pub(super) fn check(environment: &Environment, findings: &mut Findings) {
     judge(environment.gateway.as_ref().map(|gateway| &gateway.readiness).map_err(String::as_str), findings);
-    if let Some(panics) = environment.gateway.as_ref().ok().and_then(|gateway| gateway.metric("keygate_panics_total")) {
+    let Ok(gateway) = &environment.gateway else { return };
+    if let Some(panics) = gateway.metric("keygate_panics_total") {
         judge_panics(panics, findings);
     }
+    judge_announcements(gateway.metric("keygate_announcements_limited"), findings);
 }
 
 fn judge(readiness: Result<&Result<ReadinessReport, String>, &str>, findings: &mut Findings) {
@@ -42,6 +44,14 @@ fn judge_panics(panics: f64, findings: &mut Findings) {
     }
 }
 
+fn judge_announcements(limited: Option<f64>, findings: &mut Findings) {
+    if limited == Some(1.0) {
+        let found = "more keys and tokens end soon than a daily look announces, so that not all have a record yet";
+        let advice = "renew or revoke them: `keygate key list --org ORG --expires-within 7d`; each day's look goes on";
+        findings.warning("announcements", found, advice);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::super::finding::Severity::{self, Error, Warning};
@@ -53,6 +63,13 @@ mod tests {
         judge_panics(0.0, &mut findings);
         judge_panics(2.0, &mut findings);
         assert_eq!(findings.problems(), [(Warning, "panics".to_owned())]);
+    }
+
+    #[test]
+    fn announcements_that_were_left_out_are_a_warning() {
+        let mut findings = Findings::new("gateway");
+        [None, Some(0.0), Some(1.0)].into_iter().for_each(|limited| judge_announcements(limited, &mut findings));
+        assert_eq!(findings.problems(), [(Warning, "announcements".to_owned())]);
     }
 
     #[test]

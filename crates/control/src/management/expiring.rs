@@ -46,7 +46,9 @@ pub async fn announce_ends(management: &Management, now: Micros) -> Result<u64, 
         }
         from = page.next;
     }
-    if look.recorded >= MOST {
+    let is_limited = look.recorded >= MOST;
+    management.announcements_limited.set(is_limited.into());
+    if is_limited {
         tracing::error!(
             announced = look.recorded,
             "more keys and tokens end soon than one look announces; the audit lacks records of the others. Look at \

@@ -16,7 +16,7 @@
 
 use std::sync::Arc;
 
-use prometheus::Histogram;
+use prometheus::{Histogram, IntGauge};
 
 use domain::clock::{self, Micros};
 use journal::audit::{self, AuditView, Journal};
@@ -167,6 +167,8 @@ pub struct Management {
     duration: Histogram,
     /// Action on keys that have leaked.
     leak_action: LeakAction,
+    /// 1 when the last look at what ends soon has met its bound; read by `keygate doctor`.
+    announcements_limited: IntGauge,
     /// True of a trial, whose changes are not recorded.
     is_trial: bool,
 }
@@ -188,6 +190,7 @@ impl Management {
             sessions: None,
             duration: metrics.change.clone(),
             leak_action: LeakAction::default(),
+            announcements_limited: metrics.announcements_limited.clone(),
             is_trial: false,
         }
     }

@@ -35,6 +35,8 @@ metrics! {
         /// Duration of operations of the state
         histogram "state_duration_seconds" { op } in OVERHEAD_BUCKETS =>
             pub decide("decide"), pub session("session"), pub change("change");
+        /// 1 when the last daily look at what ends soon has found more than it announces
+        gauge "announcements_limited" => pub announcements_limited;
         /// Failed operations
         set StateErrors => pub errors;
     }

@@ -42,6 +42,7 @@ impl Management {
             sessions: None,
             duration: self.duration.clone(),
             leak_action: self.leak_action,
+            announcements_limited: self.announcements_limited.clone(),
             is_trial: true,
         })
     }
