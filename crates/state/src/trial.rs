@@ -7,11 +7,12 @@ use std::collections::BTreeMap;
 use super::bucket::Bucket;
 use super::embedded::{Embedded, OpenError};
 use super::import::{Import, ImportError, Importer};
-use super::{FederationRule, Key, KeyActors, KeyExport, Org, State, User};
+use super::{Defaults, FederationRule, Key, KeyActors, KeyExport, Org, State, User};
 use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
 use domain::key::{KeyDigest, KeyId};
 use domain::management_token::ManagementToken;
+use domain::quota::Quota;
 
 /// Some records of a state: each with those that it names, a key with its user, a user with its organization.
 #[derive(Debug, Default)]
@@ -41,7 +42,16 @@ impl State {
     /// # Errors
     /// [`TrialError`]; a record whose user or organization is missing.
     pub async fn trial(&self, excerpt: Excerpt, now: Micros) -> Result<Self, TrialError> {
-        let trial = Self::Embedded(Embedded::in_memory(self.defaults())?);
+        Self::of_excerpt(self.defaults(), excerpt, now).await
+    }
+
+    /// A state in memory with these records and these configured limits. The buckets of its keys are full.
+    ///
+    /// # Errors
+    /// As [`State::trial`].
+    pub async fn of_excerpt(defaults: Defaults, excerpt: Excerpt, now: Micros) -> Result<Self, TrialError> {
+        let trial = Self::Embedded(Embedded::in_memory(defaults)?);
+        let quotas = excerpt.quotas(&trial.defaults());
         let Excerpt { orgs, users, rules, keys, token } = excerpt;
         let tags: BTreeMap<_, _> = orgs.values().map(|org| (org.id, org.tag)).collect();
         let mut imports: Vec<Import> = orgs.into_values().map(Import::Org).collect();
@@ -53,16 +63,25 @@ impl State {
             let tag = *tags.get(&rule.org)?;
             Some(Import::Rule { tag, rule: Box::new(rule) })
         }));
-        imports.extend(keys.into_values().map(|(key, digest)| Import::Key(Box::new(trial.export_of(key, digest)))));
+        let exports = keys.into_values().zip(quotas).map(|((key, digest), quota)| export_of(key, digest, quota));
+        imports.extend(exports.map(|export| Import::Key(Box::new(export))));
         imports.extend(token.map(|token| Import::Token { token: Box::new(token), now }));
         Importer(&trial).write(imports).await?;
         Ok(trial)
     }
+}
 
-    /// A key as an import takes it, with a full bucket: a trial decides no requests.
-    fn export_of(&self, key: Key, digest: KeyDigest) -> KeyExport {
-        let quota = self.quota().in_force(key.quota);
-        let bucket = Bucket::full(quota, key.created);
-        KeyExport { key, digest, previous: None, replaced: Vec::new(), bucket, quota, actors: KeyActors::default() }
+impl Excerpt {
+    /// The quotas in force of its keys, in their order.
+    fn quotas(&self, defaults: &Defaults) -> Vec<Quota> {
+        let in_force =
+            |key: &Key| defaults.limits_of_key(key, self.users.get(&key.user), self.orgs.get(&key.org)).quota;
+        self.keys.values().map(|(key, _)| in_force(key)).collect()
     }
+}
+
+/// A key as an import takes it, with a full bucket.
+fn export_of(key: Key, digest: KeyDigest, quota: Quota) -> KeyExport {
+    let bucket = Bucket::full(quota, key.created);
+    KeyExport { key, digest, previous: None, replaced: Vec::new(), bucket, quota, actors: KeyActors::default() }
 }

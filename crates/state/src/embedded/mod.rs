@@ -111,7 +111,7 @@ impl Settings {
 }
 
 /// The key record that counted a use.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum UsedKey {
     /// An API key.
     Key(KeyId),

@@ -14,7 +14,7 @@ use serde::Serialize;
 use super::difference::{Sameness, compare_records};
 use super::file::{FileError, Reader};
 use super::report::{Finding, Mismatch, Record};
-use crate::StateRecord;
+use crate::{Excerpt, StateRecord};
 use domain::clock::Micros;
 
 /// The records of an export by their ids: some 700 bytes for each key.
@@ -51,6 +51,20 @@ impl Records {
     /// The record with an id.
     pub fn find(&self, record: &Record) -> Option<&StateRecord> {
         self.0.get(record)
+    }
+
+    /// The organizations, users and keys, each key with the digest of its current secret.
+    pub fn into_excerpt(self) -> Excerpt {
+        let mut excerpt = Excerpt::default();
+        for record in self.0.into_values() {
+            match record {
+                StateRecord::Org(org) => drop(excerpt.orgs.insert(org.id, org)),
+                StateRecord::User(export) => drop(excerpt.users.insert(export.user.id, export.user)),
+                StateRecord::Key(export) => drop(excerpt.keys.insert(export.key.id, (export.key, export.digest))),
+                StateRecord::Digests(..) | StateRecord::Rule(_) | StateRecord::Token(_) | StateRecord::Spent(_) => {}
+            }
+        }
+        excerpt
     }
 
     fn add(&mut self, record: StateRecord) {
