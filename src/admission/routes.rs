@@ -274,7 +274,7 @@ impl Route {
     }
 
     /// Access that the state grants to authenticated callers.
-    pub(super) fn access(&self) -> RouteAccess<'_> {
+    pub(crate) fn access(&self) -> RouteAccess<'_> {
         match &self.permission {
             _ if !self.exists => RouteAccess::NoRoute,
             None => RouteAccess::Everyone,

@@ -15,7 +15,7 @@ pub enum ExitStatus {
     Failed = 1,
     /// Usage error: an argument is invalid.
     Usage = 2,
-    /// `apply --dry-run`: there is something to change.
+    /// `apply --dry-run`: there is something to change. `replay`: a request would be decided otherwise.
     Pending = 3,
     /// `convert`: something has no counterpart and was left out; all else was converted. `state import`: records are in
     /// conflict; all else was imported.

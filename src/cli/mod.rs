@@ -2,10 +2,11 @@
 //!
 //! Exit codes: 0 success; 1 refused, failed, not found, not ready, (`config status`) the file differs from the active
 //! configuration, (`doctor`) there is a warning or an error, or (`demo --fleet`) a number is not as promised; 2 usage
-//! error, such as an invalid value; 3 (`apply --dry-run`) there is something to change; 4 (`convert`) something has no
-//! counterpart and was left out, or (`state import`) records are in conflict; 64 configuration errors; 69 the gateway
-//! cannot be reached, or (`demo --fleet`) Redis is not installed; 75 temporary failure: the state is in use by a
-//! process that does not respond, or cannot be written, or (`demo --fleet`) the run failed or was interrupted.
+//! error, such as an invalid value; 3 (`apply --dry-run`) there is something to change, or (`replay`) a request would
+//! be decided otherwise; 4 (`convert`) something has no counterpart and was left out, or (`state import`) records are
+//! in conflict; 64 configuration errors; 69 the gateway cannot be reached, or (`demo --fleet`) Redis is not installed;
+//! 75 temporary failure: the state is in use by a process that does not respond, or cannot be written, or (`demo
+//! --fleet`) the run failed or was interrupted.
 //!
 //! Results go to standard output, everything else to standard error.
 
@@ -33,6 +34,7 @@ mod service_user;
 mod config;
 mod health;
 mod explain;
+mod replay;
 mod usage;
 mod upstreams;
 mod doctor;
@@ -90,7 +92,7 @@ Exit codes:
    1  refused, failed, not found, not ready, the file differs from the active configuration, `doctor` found a problem,
       or a number of `demo --fleet` is not as promised
    2  usage error, such as an invalid value
-   3  `apply --dry-run`: there is something to change
+   3  `apply --dry-run`: there is something to change; `replay`: a request would be decided otherwise
    4  `convert`: something has no counterpart and was left out; all else was converted. `state import`: records are in
       conflict; all else was imported
   64  configuration errors; each is reported with its line and column
@@ -181,6 +183,12 @@ enum Command {
     /// The id of a request, as request_id of a refusal, stands for the key of that request. Refusals in a loop are
     /// folded into one record: the records that cover the time of the id are shown then.
     Explain(explain::Args),
+    /// Decide the requests of the audit again by another configuration, and show what it would change
+    ///
+    /// Give the new file as --config. The limits, plans and routes are those of the file; organizations, users, keys
+    /// and their policies are those of the state. Requests are decided in virtual time by the steps of the gateway;
+    /// nothing is changed. Exit code 3 when a request would be decided otherwise.
+    Replay(replay::Args),
     /// Show the endpoints of the upstreams: state, ejections, checks, load and latency
     ///
     /// As the running gateway sees them; exit code 69 when no gateway runs.
@@ -255,6 +263,7 @@ impl Cli {
             Command::Events(args) => args.run(installation),
             Command::Usage(args) => args.run(installation),
             Command::Explain(args) => args.run(installation),
+            Command::Replay(args) => args.run(installation),
             Command::Upstreams(args) => args.run(installation),
             Command::Health => health::run(installation),
             Command::Doctor(args) => args.run(installation.file()),

@@ -58,6 +58,7 @@ const BLOCKS: &[(&str, Check)] = &[
     ("$ api -H 'Idempotency-Key: deploy-17' ht", By("program_manages_an_organization_as_the_page_says")),
     ("$ tag=$(api http://127.0.0.1:9443/v1/org", By("program_manages_an_organization_as_the_page_says")),
     ("$ users=http://127.0.0.1:9443/v1/orgs/ac", By("program_manages_an_organization_as_the_page_says")),
+    ("keygate replay --config new.yaml --since", By("replay_tells_what_a_lower_limit_would_have_refused")),
     ("keygate org create acme", By("first_key_is_created_used_revoked_and_explained")),
     // Operation.
     ("// A WebSocket with a key.", By("page_opens_a_websocket_with_its_key_and_not_without")),

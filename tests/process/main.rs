@@ -39,6 +39,7 @@ mod log;
 mod soak;
 mod idle_connections;
 mod refusals;
+mod replay;
 mod four_gateways;
 mod envoys;
 mod events;

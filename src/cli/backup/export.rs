@@ -53,7 +53,7 @@ fn export_to_file(installation: &Installation, path: &Path) -> Result<Summary, C
 }
 
 /// Exports the state, in memory.
-pub(super) fn read_state(installation: &Installation) -> Result<Records, CliError> {
+pub(crate) fn read_state(installation: &Installation) -> Result<Records, CliError> {
     let mut lines = Vec::new();
     write_lines(installation, &mut lines)?;
     let read = Records::read(&*lines).context("the export of the state is not complete");

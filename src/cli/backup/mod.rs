@@ -10,9 +10,9 @@ mod verify;
 
 use std::path::PathBuf;
 
-pub(super) use export::export;
+pub(super) use export::{export, read_state};
 pub(super) use import::import;
-pub(super) use verify::verify;
+pub(super) use verify::{read_file, verify};
 
 /// Arguments of `keygate state export`.
 #[derive(Debug, clap::Args)]

@@ -36,7 +36,8 @@ pub(crate) fn verify(installation: &Installation, args: &VerifyArgs, json: bool)
     }
 }
 
-fn read_file(path: &Path) -> Result<Records, CliError> {
+/// Reads a file that `keygate state export` wrote.
+pub(crate) fn read_file(path: &Path) -> Result<Records, CliError> {
     let name = path.display();
     let file = File::open(path).with_context(|| format!("{name}: cannot be read"))?;
     let read = Records::read(BufReader::new(file)).with_context(|| name.to_string());
