@@ -54,14 +54,10 @@ pub(crate) fn read(
     }
     let used = vec![false; objects.len()];
     let mut cluster = Cluster { objects: &objects, used, clients: HashMap::new(), found, rules, report };
-    for object in &objects {
-        if object.kind == "KongConsumer" {
-            cluster.read_consumer(object);
-        }
-        for (path, is_json) in POLICIES {
-            if let Some(policy) = object.field.at(path) {
-                cluster.read_policy(object, &policy, is_json);
-            }
+    objects.iter().filter(|object| object.kind == "KongConsumer").for_each(|object| cluster.read_consumer(object));
+    for (object, (path, is_json)) in objects.iter().flat_map(|object| POLICIES.map(|policy| (object, policy))) {
+        if let Some(policy) = object.field.at(path) {
+            cluster.read_policy(object, &policy, is_json);
         }
     }
     for (object, used) in cluster.objects.iter().zip(&cluster.used) {
@@ -134,7 +130,7 @@ struct Cluster<'c, 'a> {
     objects: &'c [Object<'a>],
     /// Objects that keys were taken from, in the order of `objects`.
     used: Vec<bool>,
-    /// Clients so far, each with its object.
+    /// Clients so far, each with the object of its keys; none of those of a consumer.
     clients: HashMap<&'a str, usize>,
     found: Vec<Found>,
     rules: &'c Rules,
@@ -179,10 +175,13 @@ impl<'a> Cluster<'_, 'a> {
         if keys.is_empty() {
             self.report.leave(field.place(), "the consumer has no key");
         }
+        // Its name is no other client's.
+        let name = field.at("username").or_else(|| field.at("custom_id")).and_then(|name| name.text());
+        self.clients.extend(name.map(|name| (name, usize::MAX)));
         for (secret, values) in keys {
             let at = secret.field.place().at;
-            let named =
-                ["username", "custom_id"].into_iter().filter_map(|name| Some((name, field.at(name)?.detached().1)));
+            let named = ["username", "custom_id"].into_iter();
+            let named = named.filter_map(|name| Some((name, field.at(name)?.detached().1)));
             let groups = ("groups", Node { at, kind: Kind::Sequence(groups.clone()) });
             self.found.push((secret.field.path().to_owned(), block(at, named.chain(values).chain([groups]))));
         }
@@ -242,7 +241,7 @@ impl<'a> Cluster<'_, 'a> {
         let first = *self.clients.entry(client).or_insert(index);
         let mut name = client.to_owned();
         if first != index {
-            name = format!("{}/{client}", object.name);
+            name = format!("{}/{}/{client}", object.namespace, object.name);
             self.report.note(&place, format_args!("is the name of another client, too; this one is {name}"));
         }
         entries.insert(0, Entry { key: "client".to_owned(), at, value: scalar(at, name) });
@@ -263,8 +262,7 @@ fn block<'n>(at: Location, values: impl Iterator<Item = (&'n str, Node)>) -> Nod
 fn json(text: &str, at: Location) -> Option<Vec<Entry>> {
     let mut documents = Vec::new();
     read_documents(text, |node| documents.push(node)).ok()?;
-    match documents.pop().map(|mut node| (node.move_to(at), node.kind).1)? {
-        Kind::Mapping(entries) => Some(entries),
-        _ => None,
-    }
+    let mut node = documents.pop()?;
+    node.move_to(at);
+    if let Kind::Mapping(entries) = node.kind { Some(entries) } else { None }
 }

@@ -5,7 +5,8 @@ use serde_json::json;
 use super::*;
 
 /// Texts of the files that no output may have.
-const SECRETS: [&str; 13] = [
+const SECRETS: [&str; 14] = [
+    "a-key-of-another-harry",
     "a-key-of-harry-in-kong",
     "a-second-key-of-harry",
     "a-password-of-harry",
@@ -41,7 +42,8 @@ fn secrets_that_consumers_and_policies_name_are_converted() {
         (harry, Some("[\"gold\",\"readers\"]")),
         ("client1@consumer.invalid", Some("[]")),
         ("client2@consumer.invalid", Some("[]")),
-        ("agents/client1@consumer.invalid", Some("[]")),
+        ("envoy/clients/harry@consumer.invalid", Some("[]")),
+        ("agents/agents/client1@consumer.invalid", Some("[]")),
         ("agent2@consumer.invalid", Some("[]")),
         ("agent3@consumer.invalid", Some("[]")),
     ];
@@ -51,9 +53,10 @@ fn secrets_that_consumers_and_policies_name_are_converted() {
         (harry, "harry", "a-second-key-of-harry", ""),
         (users[1].0, "client1", "a-key-of-client-one", ""),
         (users[2].0, "client2", "a-key-of-client-two", ""),
-        (users[3].0, "agents/client1", "a-key-of-an-agent", ",\"tags\":{\"group\":\"sales\"}"),
-        (users[4].0, "agent2", "another-key-of-an-agent", ""),
-        (users[5].0, "agent3", "a-third-key-of-an-agent", ",\"tags\":{\"group\":\"engineering\"}"),
+        (users[3].0, "envoy/clients/harry", "a-key-of-another-harry", ""),
+        (users[4].0, "agents/agents/client1", "a-key-of-an-agent", ",\"tags\":{\"group\":\"sales\"}"),
+        (users[5].0, "agent2", "another-key-of-an-agent", ""),
+        (users[6].0, "agent3", "a-third-key-of-an-agent", ",\"tags\":{\"group\":\"engineering\"}"),
     ];
     // The order of `stringData` and `data` says nothing.
     let sorted = |text: &str| {
@@ -69,12 +72,13 @@ fn secrets_that_consumers_and_policies_name_are_converted() {
         ("Secret kong/unnamed", "is named by no KongConsumer and no policy"),
         ("SecurityPolicy envoy/keys.spec.apiKeyAuth.extractFrom", "credentials: { headers:"),
         ("Secret envoy/more-clients.data", "only the first key of a client"),
-        ("Secret agents/agents.client1", "this one is agents/client1"),
+        ("Secret envoy/clients.harry", "this one is envoy/clients/harry"),
+        ("Secret agents/agents.client1", "this one is agents/agents/client1"),
         ("Secret agents/agents.client1.metadata.limits", "a tag is a text"),
         ("ConfigMap agents/digests.agent4", "only digests from a ConfigMap"),
     ];
     assert_findings(&ended, &findings);
-    assert!(ended.err.contains("converted 6 users with 7 keys"), "{}", ended.err);
+    assert!(ended.err.contains("converted 7 users with 8 keys"), "{}", ended.err);
 }
 
 #[test]
