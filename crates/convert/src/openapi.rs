@@ -69,9 +69,10 @@ pub fn routes(text: &str, from: Option<PermissionFrom>) -> Result<(Vec<Route>, R
     match (read, part("openapi").or_else(|| part("swagger")), part("paths")) {
         (Err((at, what)), ..) => reader.report.error(&Place { at, path: "syntax".into() }, what),
         (Ok(()), Some(_), Some(paths)) => {
-            let base = part("basePath").and_then(|path| path.named()).map(|path| path.text.into_string());
-            let prefix = base.unwrap_or_else(|| reader.prefix(part("servers").as_ref()));
-            reader.read_paths(&paths, &prefix, part("security").as_ref());
+            let of_servers = part("servers").map(|servers| reader.prefix(&servers)).unwrap_or_default();
+            let base = part("basePath").and_then(|path| path.named());
+            let prefix = base.as_ref().map_or(&*of_servers, |base| &base.text);
+            reader.read_paths(&paths, prefix, part("security").as_ref());
         }
         _ => reader.report.error(&Place { at, path: "paths".into() }, "this is no OpenAPI document with paths"),
     }
@@ -89,11 +90,12 @@ struct Reader {
 impl Reader {
     fn read_paths(&mut self, paths: &Field<'_>, prefix: &str, security: Option<&Field<'_>>) {
         for (path, item) in paths.fields().filter(|(path, _)| !path.starts_with("x-")) {
-            let prefix = item.at("servers").map_or_else(|| prefix.to_owned(), |servers| self.prefix(Some(&servers)));
             for (key, operation) in item.fields() {
                 if METHODS.contains(&key) {
-                    let own = operation.at("servers").map(|servers| self.prefix(Some(&servers)));
-                    self.read_operation(key, own.as_ref().unwrap_or(&prefix), path, &operation, security);
+                    let servers = operation.at("servers").or_else(|| item.at("servers"));
+                    let own = servers.map(|servers| self.prefix(&servers));
+                    let written = format!("{}{path}", own.as_deref().unwrap_or(prefix).trim_end_matches('/'));
+                    self.read_operation(key, &written, &operation, security);
                 } else if key == "$ref" {
                     self.report.leave(operation.place(), "is a reference; put what it names here, as bundlers do");
                 } else if !OTHERS.contains(&key) && !key.starts_with("x-") {
@@ -104,8 +106,8 @@ impl Reader {
     }
 
     /// The path of the first server, before each path of an operation.
-    fn prefix(&mut self, servers: Option<&Field<'_>>) -> String {
-        let servers = servers.map(|servers| servers.items(&mut self.report)).unwrap_or_default();
+    fn prefix(&mut self, servers: &Field<'_>) -> String {
+        let servers = servers.items(&mut self.report);
         let mut prefixes = servers.iter().filter_map(|server| Some((server.place(), server_path(server)?)));
         let first = prefixes.next().map(|(_, prefix)| prefix).unwrap_or_default();
         for (place, _) in prefixes.filter(|(_, other)| *other != first) {
@@ -114,17 +116,9 @@ impl Reader {
         first
     }
 
-    fn read_operation(
-        &mut self,
-        method: &str,
-        prefix: &str,
-        path: &str,
-        operation: &Field<'_>,
-        security: Option<&Field<'_>>,
-    ) {
+    fn read_operation(&mut self, method: &str, written: &str, operation: &Field<'_>, security: Option<&Field<'_>>) {
         let place = operation.place();
-        let written = format!("{}{path}", prefix.trim_end_matches('/'));
-        let path = match route_path(&written) {
+        let path = match route_path(written) {
             Ok(path) => path,
             Err(flaw) => return self.report.leave(place, flaw),
         };
@@ -290,14 +284,9 @@ fn plain(text: &str, other: char, max: usize) -> String {
 
 /// The name, or with a number behind it, if it is taken.
 fn free_name(name: &str, max: usize, taken: &BTreeSet<String>) -> String {
-    let numbered = |number: usize| match number {
-        1 => name.to_owned(),
-        _ => {
-            let suffix = format!("-{number}");
-            format!("{}{suffix}", &name[..name.len().min(max - suffix.len())])
-        }
-    };
-    (1..).map(numbered).find(|name| !taken.contains(name)).expect("there are more numbers than names")
+    let suffixes = std::iter::once(String::new()).chain((2..).map(|number| format!("-{number}")));
+    let mut names = suffixes.map(|suffix| format!("{}{suffix}", &name[..name.len().min(max - suffix.len())]));
+    names.find(|name| !taken.contains(name)).expect("there are more numbers than names")
 }
 
 #[cfg(test)]
