@@ -167,7 +167,7 @@ fn gateway_that_always_looks() {
         match runtime.block_on(management::announce_ends(&app.management, clock::now())) {
             Ok(0) => std::fs::write(Path::new(&file).with_file_name(IDLE), "").unwrap(),
             Ok(_) => {}
-            Err(error) => eprintln!("{error:?}"),
+            Err(error) => println!("{error:?}"),
         }
     }
 }
@@ -177,7 +177,7 @@ fn start(setup: &Setup, clock: &Clock) -> Running {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--ignored", "--exact", "events::gateway_that_always_looks", "--nocapture"]);
     command.env(CONFIG, setup.path().join("keygate.yaml")).envs(clock.environment());
-    Running::of(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(log).spawn().unwrap())
+    Running::of(command.stdin(Stdio::null()).stdout(log.try_clone().unwrap()).stderr(log).spawn().unwrap())
 }
 
 /// Waits for a whole look of a gateway that finds nothing new.

@@ -78,11 +78,12 @@ impl Announcement<'_> {
         let by = AuditActor { actor: GATEWAY, now };
         let (opening, actor) = (Use { id: mark, ..use_opening(action, path, target, by) }, GATEWAY.audit_name(None));
         let change = ChangeUse { opening, actor: &actor, subject: target.user, token_id: None };
-        // Dropped on the way, as by a gateway that stops, it is left open, too.
-        let entry = ManuallyDrop::new(management.journal.begin_change(&change, false).await?);
+        let entry = management.journal.begin_change(&change, false).await?;
         if !entry.is_recorded() {
             return Ok(false);
         }
+        // Dropped on the way, as by a gateway that stops, it is left open, too.
+        let entry = ManuallyDrop::new(entry);
         let is_first = loop {
             match claim(management, (action, path, target), mark, until.after(KEPT)).await {
                 Ok(is_first) => break is_first,
