@@ -180,6 +180,7 @@ fn records(excerpt: &Excerpt, trace: &[Traced], decided: &[(Micros, Option<Refus
             addresses: None,
             ips: Vec::new(),
             trace_id: None,
+            test: false,
         });
     }
     records

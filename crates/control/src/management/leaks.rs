@@ -144,7 +144,11 @@ async fn act(
     }
     let policy = key.policy.as_deref();
     let enabled = policy.and_then(|policy| policy.enabled).unwrap_or_default();
-    let claim = Change::claim(&format!("leak {} {place}", digest.to_hex()), &enabled.0.to_be_bytes(), now.after(LEAK_REMEMBERED));
+    let claim = Change::claim(
+        &format!("leak {} {place}", digest.to_hex()),
+        &enabled.0.to_be_bytes(),
+        now.after(LEAK_REMEMBERED),
+    );
     match management.state.change(claim).await {
         // It was enabled after this report.
         Err(ChangeError::Taken(_)) => return Ok(()),
