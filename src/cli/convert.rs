@@ -86,7 +86,7 @@ impl Args {
             let (routes, report) = ::convert::routes(&text, self.permission_from).map_err(flawed)?;
             report.lines(&name).into_iter().for_each(output::note);
             write_routes(&mut io::stdout().lock(), &routes)?;
-            output::note(format_args!("converted {}", Counted(routes.len(), "operation")));
+            output::note(format_args!("printed {}", Counted(routes.len(), "route")));
             return conclude(&name, &report);
         }
         let usage = |error| CliError::new(ExitStatus::Usage, anyhow!("--org: {error}"));

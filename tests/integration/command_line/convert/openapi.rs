@@ -68,7 +68,7 @@ fn routes_of_a_large_document_pass_the_check_and_are_reached() {
     assert_eq!(operations.len(), 1222);
     let document = document_of(&operations);
     let json = convert_text("openapi", &document.to_string(), "--permission-from tags");
-    assert!(json.code == 0 && json.err.ends_with("\nconverted 1222 operations\n"), "{}", json.err);
+    assert!(json.code == 0 && json.err.ends_with("\nprinted 1222 routes\n"), "{}", json.err);
     let yaml = convert_text("openapi", &serde_yaml::to_string(&document).unwrap(), "--permission-from tags");
     assert_eq!(yaml.out, json.out);
     let routes = checked(&json.out);
