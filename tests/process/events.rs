@@ -400,7 +400,7 @@ fn relay_of_the_page_posts_a_line_for_each_event() {
     setup.key();
     let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("target/webhooks/bin/python"));
     command.arg(script).env("SECRET", SECRET).env("CHAT", format!("http://{}/services/T0", chat.address));
-    // What the gateway sends before the relay listens is sent again.
+    // The gateway sends again what it sent before the relay listens.
     let child = command.env("PORT", relay.port().to_string()).stderr(Stdio::null()).spawn().unwrap();
     let _relay = Verifier { child, address: relay };
     eventually("the chat has a line for each change", || {

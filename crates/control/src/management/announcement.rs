@@ -126,7 +126,7 @@ async fn claim(
     mark: Uuid,
     until: Micros,
 ) -> Result<bool, ChangeError> {
-    // What is spent of a budget by then differs from gateway to gateway.
+    // The numbers of a budget: gateways see different ones.
     let same = path.splitn(if action == QUOTA_NEAR { 4 } else { 2 }, '/').last();
     let about = json!((action, org, user, key, same)).to_string();
     match management.state.change(Change::claim(&about, mark.as_bytes(), until)).await {
