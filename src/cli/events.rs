@@ -42,9 +42,10 @@ enum Command {
 }
 
 /// Kinds of records: action, detail of the path, and outcome.
-const KINDS: [(&str, &str, &str); 13] = [
+const KINDS: [(&str, &str, &str); 14] = [
     ("key.expiring", "/7d/END", "completed"),
     ("key.unused", "/7d/END", "completed"),
+    ("key.leaked", "/test/https://example.com/", "completed"),
     ("token.expiring", "/TESTTESTTE/1d/END", "completed"),
     ("quota.near", "/80/100/END", "completed"),
     ("key.create", "", "completed"),
@@ -148,6 +149,6 @@ mod tests {
         let changes = of(ShippedRecords::Changes);
         assert!(ANNOUNCED.iter().all(|action| changes.iter().any(|known| known == action)), "{changes:?}");
         assert_eq!(of(ShippedRecords::Refusals), [REQUEST; 3]);
-        assert_eq!((of(ShippedRecords::All).len(), changes.len()), (KINDS.len(), 9));
+        assert_eq!((of(ShippedRecords::All).len(), changes.len()), (KINDS.len(), 10));
     }
 }

@@ -35,6 +35,10 @@ fn pages_with_a_session_pass_all_checks() {
     rotated_and_revoked(&gateway, &browser, &mut checks, &id);
     checks.open("changes", &gateway.page("/audit"), 200);
     checks.open("users", &gateway.page("/users"), 200);
+    let suspend = browser.script("return document.querySelector('main a.danger').href");
+    checks.open("question before a suspension", suspend.as_str().unwrap(), 200);
+    checks.open("filtered changes", &gateway.page("/audit?action=key.create&from=2026-01-01"), 200);
+    checks.open("wrong filter of changes", &gateway.page("/audit?key=x"), 422);
     checks.open("sessions", &gateway.page("/sessions"), 200);
     tokens(&gateway, &browser, &mut checks);
     checks.open("no such page", &gateway.page("/nothing"), 404);
@@ -43,7 +47,7 @@ fn pages_with_a_session_pass_all_checks() {
     checks.open("a member's changes", &gateway.page("/audit"), 200);
     checks.open("a member's sessions", &gateway.page("/sessions"), 200);
     checks.open("tokens are for admins", &gateway.page("/tokens"), 403);
-    checks.end(40);
+    checks.end(43);
     gateway.end(&browser);
 }
 

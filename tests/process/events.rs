@@ -114,7 +114,7 @@ fn test_events_reach_the_receiver_as_such_and_leave_the_gateway_as_it_is() {
     let tried = setup.keygate(&["events", "test", "--sink", "people", "--json"]);
     let error = String::from_utf8(tried.stderr).unwrap();
     assert_eq!(tried.status.code(), Some(1), "{error}");
-    assert!(error.contains("1 of 9 test records not accepted"), "{error}");
+    assert!(error.contains("1 of 10 test records not accepted"), "{error}");
     let tried: Value = serde_json::from_slice(&tried.stdout).unwrap();
     let of_tried = |accepted: bool| {
         let items = tried["items"].as_array().unwrap().iter().filter(move |item| item["accepted"] == accepted);
@@ -256,12 +256,17 @@ fn each_end_is_recorded_once_and_delivered_over_kills_of_gateways() {
     let mut left = 0;
     for round in 0..ROUNDS {
         // A round trip takes so long that a kill right behind a record comes before the answer to what follows it.
-        network.delay(Duration::from_millis(10));
+        network.delay(Duration::from_millis(40));
         let known: HashSet<_> = announced(&setups).into_iter().map(|record| record.id).collect();
         let is_new = |record: &Record| is_open(record) && !known.contains(&record.id);
+        setups.iter().for_each(|setup| drop(std::fs::remove_file(setup.path().join(IDLE))));
         let mut running = start_all(round);
         let first = until("there is a new record without an outcome", || {
-            (0..GATEWAYS).find(|place| announced(&setups[*place..=*place]).iter().any(is_new))
+            let open = (0..GATEWAYS).find(|place| announced(&setups[*place..=*place]).iter().any(is_new));
+            // On a busy machine they may all have got their outcomes between two looks of this test.
+            let is_idle = || setups.iter().all(|setup| setup.path().join(IDLE).exists());
+            let is_missed = || is_idle() && announced(&setups).iter().any(|record| !known.contains(&record.id));
+            open.or_else(|| is_missed().then_some(0))
         });
         running[first].kill();
         let [second, last] = [1, 2].map(|next| (first + next) % GATEWAYS);

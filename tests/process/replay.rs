@@ -4,8 +4,10 @@ use std::process::Command;
 
 use serde_json::{Value, json};
 
+use super::shipping::ship_to;
 use crate::support::page::block;
-use crate::support::{Ended, KEYGATE, Setup, Upstream, eventually};
+use crate::support::redis::Redis;
+use crate::support::{Ended, KEYGATE, Postgresql, Setup, Upstream, eventually};
 
 const LIMIT: &str = "requests: 100, per: 1h, burst: 20";
 const BLOCKS: &str = "
@@ -86,4 +88,32 @@ fn replay_tells_what_a_lower_limit_would_have_refused() {
     let (code, copied) = replay_json(&half, &paths);
     assert_eq!((code, &copied["keys"]), (3, &halved["keys"]), "{copied}");
     assert_eq!(replay(&same, &[&paths[..], &["--key", "abcDEF123"]].concat()).code, 1);
+}
+
+/// Of two gateways, whose records are in PostgreSQL and whose buckets are in Redis: neither journal has them all.
+#[test]
+fn replay_decides_the_records_of_all_gateways() {
+    let (redis, server, upstream) = (Redis::start(), Postgresql::start(), Upstream::start());
+    let state = format!("{{ redis: {{ url: '{}', deadline: 2s }} }}", redis.url());
+    let set_up = |name: &str| {
+        ship_to(Setup::with_state(upstream.address, &state, &format!("gateway: {name}\n{BLOCKS}")), &server)
+    };
+    let (one, key) = set_up("one").and_key();
+    let two = set_up("two");
+    let _running = [one.start(), two.start()];
+    let mut clients = [one.client(), two.client()];
+    let statuses: Vec<u16> = (0..30).map(|number| clients[number % 2].get("/", &key).status).collect();
+    assert_eq!(statuses.iter().filter(|status| **status == 200).count(), 20);
+    drop(clients);
+    let replayed = |limit: &str| {
+        let file = one.path().join("new.yaml");
+        std::fs::write(&file, one.text().replace(LIMIT, limit)).unwrap();
+        replay_json(file.to_str().unwrap(), &[])
+    };
+    let all = |report: &Value| (report["requests"].clone(), report["refused"].clone());
+    eventually("the records of both are in PostgreSQL", || all(&replayed(LIMIT).1) == (json!(30), json!(10)));
+    let (code, same) = replayed(LIMIT);
+    assert_eq!((code, &same["changed"]), (0, &json!(0)), "{same}");
+    let (code, halved) = replayed("requests: 50, per: 1h, burst: 10");
+    assert_eq!((code, &halved["would_refuse"], &halved["changed"]), (3, &json!(20), &json!(10)), "{halved}");
 }

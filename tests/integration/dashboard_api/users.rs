@@ -155,6 +155,16 @@ fn suspension_by_the_operator_stands_against_an_admin() {
         Client::connect(setup.address()).request("POST", &path, "", &fields, b"").status
     };
     let admits = || Client::connect(setup.address()).get("/", &key).status == 200;
+    bob.key("second");
+    let (_, revoked) = bob.key("revoked");
+    ada.send("POST", &format!("/keys/{revoked}/revoke"), None);
+    assert!(ada.page("/settings/users").contains(&format!("/users/{}/suspend\"", bob.user)));
+    let asked = ada.page(&format!("/settings/users/{}/suspend", bob.user));
+    assert!(asked.contains("Suspend bob@example.com?") && asked.contains("2 active API keys stop at once."), "{asked}");
+    assert!(admits(), "the page changes nothing");
+    let fields = [("Cookie", bob.cookie.as_str())];
+    let path = format!("/settings/users/{}/suspend", ada.user);
+    assert_eq!(Client::connect(setup.address()).request("GET", &path, "", &fields, b"").status, 403);
     for first in ["operator", "admin"] {
         if first == "admin" {
             assert_eq!(post("suspend"), 303);

@@ -25,7 +25,9 @@ impl PageEndpoint {
             | Self::SuspendUser
             | Self::EndSession
             | Self::RevokeToken => Counting::Revocation,
-            Self::ShowRevokeKey | Self::ShowSelectedKeys | Self::ShowRevokeToken => Counting::Confirmation,
+            Self::ShowRevokeKey | Self::ShowSelectedKeys | Self::ShowSuspendUser | Self::ShowRevokeToken => {
+                Counting::Confirmation
+            }
             Self::EndOtherSessions => Counting::Never,
             _ => Counting::Request,
         }

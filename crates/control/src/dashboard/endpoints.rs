@@ -45,6 +45,8 @@ pub(super) enum PageEndpoint {
     RotateKey,
     ListChanges,
     ListUsers,
+    /// Asks before a user is suspended.
+    ShowSuspendUser,
     SuspendUser,
     ResumeUser,
     ListSessions,

@@ -78,6 +78,7 @@ const ROUTES: &[Route] = &[
     page("POST", "keys/{key}/rotate",     Page(PageEndpoint::RotateKey)),
     page("GET",  "audit",                 Page(PageEndpoint::ListChanges)),
     page("GET",  "users",                 Page(PageEndpoint::ListUsers)),
+    page("GET",  "users/{user}/suspend",  Page(PageEndpoint::ShowSuspendUser)),
     page("POST", "users/{user}/suspend",  Page(PageEndpoint::SuspendUser)),
     page("POST", "users/{user}/resume",   Page(PageEndpoint::ResumeUser)),
     page("GET",  "sessions",              Page(PageEndpoint::ListSessions)),

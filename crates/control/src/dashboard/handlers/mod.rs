@@ -132,6 +132,7 @@ async fn perform(
         PageEndpoint::RotateKey => rotate_key::rotate_key(&context, value).await,
         PageEndpoint::ListChanges => audit::list_changes(&context).await,
         PageEndpoint::ListUsers => users::list_users(&context).await,
+        PageEndpoint::ShowSuspendUser => users::show_suspend_user(&context, value).await,
         PageEndpoint::SuspendUser => users::suspend_user(&context, value).await,
         PageEndpoint::ResumeUser => users::resume_user(&context, value).await,
         PageEndpoint::ListSessions => sessions::list_sessions(&context).await,

@@ -1,14 +1,16 @@
 //! The table of an organization's users, and suspending one.
 
 use super::{HandlerResult, PageContext, render};
-use crate::dashboard::pages::{NavEntry, Paging, ResponsibleCell, UserRow, UsersPage, link};
+use crate::dashboard::pages::{NavEntry, Paging, ResponsibleCell, SuspendUserPage, UserRow, UsersPage, link};
 use crate::dashboard::response;
 use crate::management;
-use crate::management::User;
-use domain::page::PageLimit;
+use crate::management::{KeyQuery, KeyStatus, User};
+use domain::page::{PageLimit, PageQuery};
 
 /// Users on a page.
 const PAGE_SIZE: PageLimit = PageLimit::of(50);
+/// Pages of keys that are counted at most.
+const MAX_KEY_PAGES: u32 = 5;
 
 pub(super) async fn list_users(context: &PageContext<'_>) -> HandlerResult {
     let page = context.page_query(PAGE_SIZE);
@@ -35,6 +37,26 @@ fn user_row(context: &PageContext<'_>, user: &User) -> UserRow {
         plan: user.plan.as_ref().map(ToString::to_string),
         created: context.timestamp(user.created),
     }
+}
+
+pub(super) async fn show_suspend_user(context: &PageContext<'_>, id: &str) -> HandlerResult {
+    let (org, now) = (context.org(), context.request.now);
+    let user = management::show_user(context.management, &context.actor, &org, id, now).await?;
+    let query = KeyQuery { user: user.id.to_string(), status: Some(KeyStatus::Active), ..KeyQuery::default() };
+    let mut page = PageQuery::first(PageLimit::MAX);
+    let (mut count, mut pages) = (0, 0);
+    let keys = loop {
+        let listed = management::list_keys(context.management, &context.actor, &org, &query, &page, now).await?;
+        count += listed.items.len() as u64;
+        pages += 1;
+        match listed.next {
+            None => break Some(count),
+            Some(_) if pages == MAX_KEY_PAGES => break None,
+            next => page.cursor = next,
+        }
+    };
+    let layout = context.layout(NavEntry::Users).await?;
+    render(&SuspendUserPage { layout, id: user.id.to_string(), email: user.email, keys })
 }
 
 pub(super) async fn suspend_user(context: &PageContext<'_>, id: &str) -> HandlerResult {

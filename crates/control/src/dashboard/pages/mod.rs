@@ -56,4 +56,4 @@ pub use self::sessions::{SessionRow, SessionsPage};
 pub use self::sign_in::{LeavingPage, LinkPage, ProviderChoice, SignInPage, SignedOutPage};
 pub use self::timestamp::Timestamp;
 pub use self::tokens::{NewTokenPage, RevokeTokenPage, TokenFacts, TokensPage};
-pub use self::users::{ResponsibleCell, UserRow, UsersPage};
+pub use self::users::{ResponsibleCell, SuspendUserPage, UserRow, UsersPage};

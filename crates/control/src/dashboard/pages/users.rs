@@ -3,6 +3,7 @@
 use askama::Template;
 
 use super::layout::Layout;
+use super::numbers::format_count;
 use super::paging::Paging;
 use super::timestamp::Timestamp;
 use crate::management::{Responsible, UserStatus};
@@ -17,6 +18,32 @@ pub struct UsersPage {
     pub rows: Vec<UserRow>,
     /// Links to the other pages.
     pub paging: Paging,
+}
+
+/// The page that asks before a user is suspended.
+#[derive(Clone, Debug, Template)]
+#[template(path = "suspend_user.html")]
+pub struct SuspendUserPage {
+    /// Page frame.
+    pub layout: Layout,
+    /// Id.
+    pub id: String,
+    /// Email address, or name of a service.
+    pub email: String,
+    /// Number of the active keys; `None`: more than were counted.
+    pub keys: Option<u64>,
+}
+
+impl SuspendUserPage {
+    /// The keys that stop, as a sentence.
+    pub fn keys_text(&self) -> String {
+        match self.keys {
+            None => "Hundreds of active API keys stop at once.".to_owned(),
+            Some(0) => "No active API key stops: there is none.".to_owned(),
+            Some(1) => "1 active API key stops at once.".to_owned(),
+            Some(keys) => format!("{} active API keys stop at once.", format_count(keys)),
+        }
+    }
 }
 
 /// A user.

@@ -3,7 +3,19 @@
 use super::*;
 
 pub(super) fn pages() -> Vec<NamedPage> {
-    render([("users", &users(rows())), ("users-empty", &users(Vec::new()))])
+    let suspend = |keys| SuspendUserPage {
+        layout: layout(NavEntry::Users, true),
+        id: "usr_01".into(),
+        email: HOSTILE.into(),
+        keys,
+    };
+    let (few, many) = (suspend(Some(1234)), suspend(None));
+    render([
+        ("users", &users(rows())),
+        ("users-empty", &users(Vec::new())),
+        ("suspend-user", &few),
+        ("suspend-user-many", &many),
+    ])
 }
 
 fn users(rows: Vec<UserRow>) -> UsersPage {
