@@ -77,6 +77,12 @@ fn screenshots_of_the_pages_are_written() {
     album.take("error");
     browser.go(&gateway.page("/sessions"));
     album.take("sessions");
+    browser.go(&gateway.page("/audit"));
+    album.take("audit");
+    browser.go(&gateway.page("/users"));
+    let suspend = browser.script("return document.querySelector('main a.danger').href");
+    browser.go(suspend.as_str().unwrap());
+    album.take("suspend");
     browser.go(&gateway.page(&format!("/keys/{}/rotate", ids[6])));
     album.take("rotate");
     let (key, _) = gateway.make_key(&browser, "Quarterly report");
