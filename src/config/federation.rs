@@ -39,17 +39,12 @@ pub(super) fn own_path(
     dashboard: Option<&dashboard::Settings>,
 ) -> String {
     let path = section.value_or("path", default.to_owned(), session::path);
-    refuse_taken(section, &path, routes);
-    if dashboard.is_some_and(|dashboard| dashboard.contains_path(&path)) {
-        section.report("path", "is below that of the dashboard; choose another");
-    }
-    path
-}
-
-/// Refuses a route for the path of an endpoint.
-pub(super) fn refuse_taken(section: &Section<'_>, path: &str, routes: &[RouteSettings]) {
     if let Some(route) = routes.iter().find(|route| route.path == path) {
         let name = &route.name;
         section.report("path", format_args!("is that of route `{name}`, which would get no request; choose another"));
     }
+    if dashboard.is_some_and(|dashboard| dashboard.contains_path(&path)) {
+        section.report("path", "is below that of the dashboard; choose another");
+    }
+    path
 }

@@ -1,7 +1,7 @@
-//! The block `leaks`: reports of leaked keys, and the end of a key for whoever presents it.
+//! The block `leaks`: reports of leaked keys, and keys that revoke themselves.
 
 use super::configured;
-use super::federation::{self, own_path};
+use super::federation::own_path;
 use crate::admission::RouteSettings;
 use control::leaks::{KEYS, SELF_REVOKE_PATH, Settings};
 use control::management::LeakAction;
@@ -21,6 +21,11 @@ pub(super) fn of_file(
     session: &Result<Option<dashboard::Settings>, Reported>,
     federation: &Result<Option<token_exchange::Settings>, Reported>,
 ) -> Result<Option<Settings>, Reported> {
+    let own = routes.iter().find(|route| route.path == SELF_REVOKE_PATH);
+    if let Some(RouteSettings { name, .. }) = own.filter(|_| file.contains("leaks")) {
+        let what = "where keys revoke themselves; choose another path for the route";
+        file.report("leaks", format_args!("the path of route `{name}` is {SELF_REVOKE_PATH}, {what}"));
+    }
     let taken = configured(federation).map(|federation| federation.path.as_str());
     file.optional("leaks", |block| block.section(|section| leaks(section, routes, configured(session), taken)))
 }
@@ -31,12 +36,13 @@ fn leaks(
     dashboard: Option<&dashboard::Settings>,
     taken: Option<&str>,
 ) -> Result<Settings, Reported> {
-    let path = own_path(section, PATH, routes, dashboard);
-    federation::refuse_taken(section, SELF_REVOKE_PATH, routes);
+    let github = section.value_or("github", None, keys_of_github);
+    // Without reports, the path is the upstream's.
+    let (beside, above) = if github.is_some() { (routes, dashboard) } else { (&[][..], None) };
+    let path = own_path(section, PATH, beside, above);
     if path == SELF_REVOKE_PATH || taken == Some(&path) {
         section.report("path", "is that of another endpoint of the gateway; choose another");
     }
-    let github = section.value_or("github", None, keys_of_github);
     let action = section.value_or("action", LeakAction::default(), |value| value.choice(&ACTIONS));
     let tls = section.optional("tls", |value| value.section(|section| Ok(ClientSettings::read(section))));
     Ok(Settings { path, github, action, tls: tls?.unwrap_or_default() })

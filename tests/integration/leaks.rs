@@ -1,4 +1,4 @@
-//! Leaked keys: the reports of GitHub, and the end of a key for whoever presents it.
+//! Leaked keys: the reports of GitHub, and keys that revoke themselves.
 
 use std::path::Path;
 use std::process::Command;

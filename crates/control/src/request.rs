@@ -56,9 +56,7 @@ impl ControlRequest {
         management: &Management,
     ) -> Result<Self, ManagementError> {
         let (head, body) = request.into_parts();
-        let reading = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, MAX_BODY).collect());
-        let read = reading.await.map_err(|_| ManagementError::BodyTimeout)?;
-        let body = read.map_err(|_| ManagementError::BodyLost)?.to_bytes();
+        let body = read_body(body, MAX_BODY).await?;
         let ip = Client::find(peer, &head.headers, trusted).ip;
         Ok(Self::new(base, (id, management.now()), Some(ip), head, body))
     }
@@ -135,6 +133,16 @@ impl Form {
     pub(crate) fn fields<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a str> {
         all(&self.0, name).map(str::trim)
     }
+}
+
+/// Reads a body of at most so many bytes.
+///
+/// # Errors
+/// [`ManagementError::BodyLost`], [`ManagementError::BodyTimeout`].
+pub(crate) async fn read_body(body: Incoming, most: usize) -> Result<Bytes, ManagementError> {
+    let reading = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, most).collect());
+    let read = reading.await.map_err(|_| ManagementError::BodyTimeout)?;
+    read.map(|body| body.to_bytes()).map_err(|_| ManagementError::BodyLost)
 }
 
 fn parse_form(text: &[u8]) -> Vec<(String, String)> {

@@ -9,7 +9,7 @@ pub struct CurlExamples {
     pub origin: String,
     /// Paths that are served for `GET`. Empty: the example is `/`.
     pub paths: Vec<CurlExample>,
-    /// The path at which a key is revoked by whoever presents it; none where there is no such.
+    /// The path at which a request revokes the key that it presents; none where it is not served.
     pub self_revoke: Option<&'static str>,
 }
 

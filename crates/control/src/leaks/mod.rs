@@ -1,4 +1,4 @@
-//! Leaked keys: the reports of GitHub, and the end of a key for whoever presents it.
+//! Leaked keys: the reports of GitHub, and keys that revoke themselves.
 //!
 //! - Two paths, of listeners for the API. Without the block `leaks` of the configuration they are the upstream's.
 //! - Nothing is looked up for a report without a valid signature. It has no time, so that it may be sent again: what it
@@ -7,18 +7,17 @@
 
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use bytes::Bytes;
 use http::request::Parts;
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::{BodyExt as _, Limited};
 use hyper::body::Incoming;
 use uuid::Uuid;
 
 use crate::api::{Mount, build, problem};
 use crate::management::{self, Actor, ClientInfo, Leak, LeakAction, Management, ManagementError};
 use crate::oidc::Error;
+use crate::request::read_body;
 use crate::served_calls::ServedCalls;
 use domain::address_limiter::AddressLimiter;
 use domain::clock::{self, Micros};
@@ -34,14 +33,12 @@ mod github;
 use github::{Feedback, Match};
 pub use github::{GitHub, KEYS};
 
-/// Path at which a key is revoked by whoever presents it.
+/// Path at which a request revokes the key that it presents.
 pub const SELF_REVOKE_PATH: &str = "/v1/self-revoke";
 /// Value of the metrics' label `route` for all these requests.
 const ROUTE: &str = "leaks";
 /// Bytes of a report at most: some thousands of findings.
 const MAX_REPORT: usize = 1 << 20;
-/// Time for a report to arrive.
-const BODY_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Settings of leaks.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,10 +132,10 @@ impl LeakEndpoint {
         let client = ClientInfo::new(Some(ip), &head.headers);
         let now = self.shared.management.now();
         if head.uri.path() == SELF_REVOKE_PATH {
-            read(body, 0).await?;
+            read_body(body, 0).await?;
             let digest = presented.ok_or(ManagementError::KeyMissing)?;
             if management::revoke_own_key(&self.shared.management, &digest, client, now).await? {
-                tracing::warn!(client = %ip, "a key was revoked by who presented it");
+                tracing::warn!(client = %ip, "a key has revoked itself");
                 self.attempts.uncount(ip);
             }
             let mut response = Response::default();
@@ -157,7 +154,7 @@ impl LeakEndpoint {
     async fn report(&self, matches: Vec<Match>, actor: &Actor, now: Micros) -> Result<Vec<Feedback>, ManagementError> {
         let mut feedback = Vec::new();
         for found in matches {
-            // Of another form, or mistyped: it is nobody's key here.
+            // Of another form, or mistyped: no key of this installation.
             if key::parse(found.token.as_bytes()).is_none() {
                 continue;
             }
@@ -178,17 +175,11 @@ async fn read_report(
     body: Incoming,
     now: Micros,
 ) -> Result<Vec<Match>, ManagementError> {
-    let body = read(body, MAX_REPORT).await?;
+    let body = read_body(body, MAX_REPORT).await?;
     github.check(&head.headers, &body, now).await?;
     // Without the text of the error, which may repeat a value: a value is a key, as a rule.
     serde_json::from_slice(&body).map_err(|error| {
         let (line, column) = (error.line(), error.column());
         ManagementError::InvalidBody(format!("it is no list of findings (line {line}, column {column})"))
     })
-}
-
-async fn read(body: Incoming, most: usize) -> Result<Bytes, ManagementError> {
-    let reading = tokio::time::timeout(BODY_TIMEOUT, Limited::new(body, most).collect());
-    let read = reading.await.map_err(|_| ManagementError::BodyTimeout)?;
-    read.map(|body| body.to_bytes()).map_err(|_| ManagementError::BodyLost)
 }

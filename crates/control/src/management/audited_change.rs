@@ -5,7 +5,7 @@ use std::time::Instant;
 use uuid::Uuid;
 
 use super::actor::AuditActor;
-use super::{Actor, ErrorKind, Management, ManagementError, conditions};
+use super::{ACTIONS, Actor, ErrorKind, Management, ManagementError, conditions};
 use domain::budget::Cost;
 use domain::identity::{AuthMethod, MANAGEMENT_METHOD, OrgId, UserId};
 use domain::key::KeyId;
@@ -99,6 +99,7 @@ fn by_rights(change: Change, actor: &Actor) -> Change {
 
 /// The opening of an audit record. The method is `ADMIN` and the path the action, however the operation was requested.
 pub(super) fn use_opening<'a>(action: &'a str, path: &'a str, target: Target, by: AuditActor<'a>) -> Use<'a> {
+    debug_assert!(ACTIONS.iter().any(|(known, _)| *known == action), "{action} has no row, by which it would be found");
     let client = by.actor.client();
     Use {
         id: Uuid::now_v7(),

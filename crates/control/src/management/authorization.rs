@@ -98,6 +98,22 @@ pub(super) async fn authorize<'a>(
     Ok(AuditActor { actor, now })
 }
 
+/// Authorizes an actor for all that its scope covers: the only organization of a token, or all of them.
+///
+/// # Errors
+/// As [`authorize`].
+pub(super) async fn authorize_all<'a>(
+    management: &Management,
+    actor: &'a Actor,
+    scope: TokenScope,
+    now: Micros,
+) -> Result<AuditActor<'a>, ManagementError> {
+    match actor.token_org().map(|org| org.to_string()) {
+        Some(org) => authorize(management, actor, Access::Org(&org, scope), now).await,
+        None => authorize(management, actor, Access::AllOrgs(scope), now).await,
+    }
+}
+
 /// Requires an actor who may give a key a secret that was made elsewhere, by its digest. A signed-in person may
 /// not: the dashboard shows people the secrets of their keys, and makes each of them with full randomness.
 ///

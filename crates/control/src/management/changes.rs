@@ -71,7 +71,7 @@ pub struct ChangePage {
 }
 
 /// Operations, as records name them, and their texts.
-pub const ACTIONS: [(&str, &str); 43] = [
+pub const ACTIONS: [(&str, &str); 50] = [
     ("key.create", "Created a key"),
     ("key.import", "Imported a key"),
     ("key.rotate", "Rotated a key"),
@@ -84,6 +84,7 @@ pub const ACTIONS: [(&str, &str); 43] = [
     ("key.limits", "Changed the limits of a key"),
     ("key.plan", "Changed the plan of a key"),
     ("key.quota", "Changed the budget of a key"),
+    ("key.update", "Changed a key"),
     ("user.create", "Added a user"),
     ("user.permit", "Changed the permissions of a user"),
     ("user.withdraw", "Withdrew a user"),
@@ -92,6 +93,7 @@ pub const ACTIONS: [(&str, &str); 43] = [
     ("user.reassign", "Named another person responsible for a service"),
     ("user.plan", "Changed the plan of a user"),
     ("user.quota", "Changed the budget of a user"),
+    ("user.update", "Changed a user"),
     ("user.remove", "Removed a user"),
     ("org.create", "Created the organization"),
     ("org.suspend", "Suspended the organization"),
@@ -100,6 +102,10 @@ pub const ACTIONS: [(&str, &str); 43] = [
     ("org.limits", "Changed the limits of the organization"),
     ("org.plan", "Changed the plan of the organization"),
     ("org.quota", "Changed the budget of the organization"),
+    ("org.update", "Changed the organization"),
+    ("federation.create", "Created a federation rule"),
+    ("federation.remove", "Removed a federation rule"),
+    ("quota.recount", "Counted anew what is spent of a budget"),
     ("quota.reset", "Reset what is spent of a budget"),
     ("quota.near", "80 % of a budget is spent"),
     ("key.expiring", "A key expires soon"),
@@ -113,6 +119,7 @@ pub const ACTIONS: [(&str, &str); 43] = [
     ("token.create", "Created a management token"),
     ("token.revoke", "Revoked a management token"),
     ("audit.export", "Saved changes as a file"),
+    ("state.export", "Exported data"),
     ("state.import", "Imported data"),
     ("state.accept", "Accepted the state"),
 ];
@@ -249,6 +256,7 @@ impl ChangeEntry {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::{Mount, document};
 
     fn record(by: &str) -> Record {
         let json = format!(
@@ -258,6 +266,17 @@ mod tests {
             "gateway":"gw",{by}}}"#
         );
         serde_json::from_str(&json).unwrap()
+    }
+
+    #[test]
+    fn document_of_the_api_names_the_actions_by_which_changes_are_found() {
+        let document: serde_json::Value = serde_json::from_str(document(Mount::Socket)).unwrap();
+        let names = ACTIONS.map(|(name, _)| name);
+        for path in ["/orgs/{org}/changes", "/orgs/{org}/changes.csv", "/orgs/{org}/changes.ndjson"] {
+            let parameters = document["paths"][path]["get"]["parameters"].as_array().unwrap();
+            let action = parameters.iter().find(|parameter| parameter["name"] == "action").unwrap();
+            assert_eq!(action["schema"]["enum"], serde_json::json!(&names[..]), "{path}");
+        }
     }
 
     #[test]

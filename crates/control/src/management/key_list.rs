@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 
 use futures_util::future::try_join_all;
 
-use super::authorization::{Access, authorize};
+use super::authorization::{Access, authorize, authorize_all};
 use super::cursor::cursor_sealer;
 use super::key_actor::key_actors;
 use super::key_query::NamedKey;
@@ -34,10 +34,7 @@ pub async fn find_keys_by_digest(
     now: Micros,
 ) -> Result<BTreeMap<String, KeyId>, ManagementError> {
     let own = actor.token_org();
-    match own.map(|org| org.to_string()) {
-        Some(org) => authorize(management, actor, Access::Org(&org, TokenScope::KeysRead), now).await?,
-        None => authorize(management, actor, Access::AllOrgs(TokenScope::KeysRead), now).await?,
-    };
+    authorize_all(management, actor, TokenScope::KeysRead, now).await?;
     operands::check_key_count(sha256)?;
     let found = sha256.iter().map(async |text| {
         let digest = KeyDigest::from_hex(text)?;

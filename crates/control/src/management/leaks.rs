@@ -1,4 +1,4 @@
-//! Leaked keys: reports that a secret was found where others can read it, and keys that end themselves.
+//! Leaked keys: reports that a secret was found where others can read it, and keys that revoke themselves.
 //!
 //! - A secret that a rotation has replaced, and one of a revoked key, cannot be used any more: nothing is changed.
 //! - Nor by a report that is sent again, also when its key was enabled since: a ticket claims each place, with the time
@@ -10,7 +10,7 @@ use uuid::Uuid;
 use super::actor::AuditActor;
 use super::announcement::{Announcement, KEY_LEAKED, LEAK_REMEMBERED};
 use super::audited_change::{Target, apply_change_at};
-use super::authorization::{Access, authorize};
+use super::authorization::authorize_all;
 use super::keys_by_digest::is_replaced;
 use super::owned_key::{OwnedKey, find_key, show_owned};
 use super::{Actor, ClientInfo, Key, KeyStatus, Management, ManagementError};
@@ -62,10 +62,7 @@ pub async fn report_leak(
     now: Micros,
 ) -> Result<Option<Key>, ManagementError> {
     let own = actor.token_org();
-    let by = match own.map(|org| org.to_string()) {
-        Some(org) => authorize(management, actor, Access::Org(&org, TokenScope::KeysLeak), now).await?,
-        None => authorize(management, actor, Access::AllOrgs(TokenScope::KeysLeak), now).await?,
-    };
+    let by = authorize_all(management, actor, TokenScope::KeysLeak, now).await?;
     let digest = KeyDigest::of(leak.secret.expose().as_bytes());
     let found = key_with_secret(management, actor, &digest).await?;
     let Some(owned) = found.filter(|owned| own.is_none_or(|org| owned.key.org == org)) else { return Ok(None) };
@@ -80,7 +77,7 @@ pub async fn report_leak(
     Ok(Some(show_owned(management, &find_key(management, actor, owned.key.id).await?, now)))
 }
 
-/// Revokes a key for whoever presents its secret, at this client. Returns whether one was revoked.
+/// Revokes the key whose secret this client presents. Returns whether one was revoked.
 ///
 /// # Errors
 /// Those of the state and of the journal.

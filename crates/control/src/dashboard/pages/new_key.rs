@@ -26,7 +26,7 @@ pub struct NewKeyPage {
     pub curl_command: Secret,
     /// Lines for a shell that put the key and the API's origin into environment variables.
     pub exports: Secret,
-    /// The command that revokes the key of `exports`; none where nobody can do so without signing in.
+    /// The command that revokes the key of `exports`; none where keys do not revoke themselves.
     pub revocation: Option<String>,
     /// Good practice: a sentence each.
     pub practice: [&'static str; 4],
