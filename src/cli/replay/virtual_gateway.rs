@@ -210,8 +210,8 @@ impl<'a> VirtualGateway<'a> {
             let [least, tokens, units] = self.costs;
             let others = match recorded {
                 Refusal::RateLimited => RecordedRequest { needed: tokens, ..request },
-                Refusal::QuotaExhausted => RecordedRequest { needed: units, ..request },
-                // Slots are looked at last: each of them had its tokens.
+                // The budget and the slots are looked at after the bucket: each of them had its tokens.
+                Refusal::QuotaExhausted => RecordedRequest { cost: least, needed: units, ..request },
                 Refusal::KeyTooManyInFlight | Refusal::TooManyInFlight => {
                     RecordedRequest { cost: least, needed: least, ..request }
                 }
