@@ -5,12 +5,66 @@ use std::time::Instant;
 use uuid::Uuid;
 
 use super::actor::AuditActor;
-use super::{ACTIONS, Actor, ErrorKind, Management, ManagementError, conditions};
+use super::{Actor, ErrorKind, Management, ManagementError, conditions};
 use domain::budget::Cost;
 use domain::identity::{AuthMethod, MANAGEMENT_METHOD, OrgId, UserId};
 use domain::key::KeyId;
 use journal::audit::{AuditEntry, ChangeUse, Outcome, Unavailable, Use, UseEnd};
 use state::Change;
+
+/// Operations, as records name them, and their texts.
+pub const ACTIONS: [(&str, &str); 50] = [
+    ("key.create", "Created a key"),
+    ("key.import", "Imported a key"),
+    ("key.rotate", "Rotated a key"),
+    ("key.revoke", "Revoked a key"),
+    ("key.set", "Changed the policy of a key"),
+    ("key.rename", "Renamed a key"),
+    ("key.disable", "Disabled a key"),
+    ("key.disable_unused", "Key disabled as unused"),
+    ("key.enable", "Enabled a key"),
+    ("key.limits", "Changed the limits of a key"),
+    ("key.plan", "Changed the plan of a key"),
+    ("key.quota", "Changed the budget of a key"),
+    ("key.update", "Changed a key"),
+    ("user.create", "Added a user"),
+    ("user.permit", "Changed the permissions of a user"),
+    ("user.withdraw", "Withdrew a user"),
+    ("user.suspend", "Suspended a user"),
+    ("user.resume", "Resumed a user"),
+    ("user.reassign", "Named another person responsible for a service"),
+    ("user.plan", "Changed the plan of a user"),
+    ("user.quota", "Changed the budget of a user"),
+    ("user.update", "Changed a user"),
+    ("user.remove", "Removed a user"),
+    ("org.create", "Created the organization"),
+    ("org.suspend", "Suspended the organization"),
+    ("org.resume", "Resumed the organization"),
+    ("org.policy", "Changed the policy of the organization for new keys"),
+    ("org.limits", "Changed the limits of the organization"),
+    ("org.plan", "Changed the plan of the organization"),
+    ("org.quota", "Changed the budget of the organization"),
+    ("org.update", "Changed the organization"),
+    ("federation.create", "Created a federation rule"),
+    ("federation.remove", "Removed a federation rule"),
+    ("quota.recount", "Counted anew what is spent of a budget"),
+    ("quota.reset", "Reset what is spent of a budget"),
+    ("quota.near", "80 % of a budget is spent"),
+    ("key.expiring", "A key expires soon"),
+    ("key.leaked", "A key has leaked"),
+    ("key.unused", "A key is disabled soon, because it is unused"),
+    ("token.expiring", "A management token expires soon"),
+    ("session.link", "Created a sign-in link"),
+    ("session.start", "Signed in"),
+    ("session.choose_org", "Switched to the organization"),
+    ("session.end", "Ended a session"),
+    ("token.create", "Created a management token"),
+    ("token.revoke", "Revoked a management token"),
+    ("audit.export", "Saved changes as a file"),
+    ("state.export", "Exported data"),
+    ("state.import", "Imported data"),
+    ("state.accept", "Accepted the state"),
+];
 
 /// Target of a change, for its audit record.
 #[derive(Clone, Copy, Debug)]

@@ -94,9 +94,10 @@ pub use apply::{
     Action, Application, Document, Failure, FieldChange, Flaw, KeySpec, LimitSpec, MAX_RECORDS, OrgSpec, PlanStep,
     RuleSpec, UserSpec, apply_document, plan_document,
 };
+pub use audited_change::ACTIONS;
 pub use backup::{AcceptedState, StateExport, accept_state, export_state, import_state};
 pub(crate) use backup::{STATE_MEDIA_TYPE, run_beside};
-pub use changes::{ACTIONS, ChangeEntry, ChangeFilter, ChangePage, export_changes, list_changes};
+pub use changes::{ChangeEntry, ChangeFilter, ChangePage, export_changes, list_changes};
 pub(crate) use error::RouteError;
 pub use error::{ErrorKind, ManagementError, Row};
 pub use expiring::announce_ends;
