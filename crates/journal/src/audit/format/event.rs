@@ -12,6 +12,7 @@ use uuid::Uuid;
 use super::escape::{self, escape_capped, escape_text};
 use super::line::EventKind;
 use super::record::{Outcome, Record, RecordKind, Settled, Use, UseEnd};
+use super::route_name::RouteName;
 use domain::budget::{BudgetTotal, Cost};
 use domain::clock::Micros;
 use domain::identity::{AuthMethod, OrgId, UserId};
@@ -43,6 +44,12 @@ pub struct OpenUse {
     /// A change by management: the state knows whether it was made, also when its gateway died.
     #[serde(default, rename = "change", skip_serializing_if = "std::ops::Not::not")]
     pub(crate) is_change: bool,
+    /// The listed route; unknown, as the units, where a header or a line lists the use.
+    #[serde(skip)]
+    pub(crate) route: Option<RouteName>,
+    /// Units that it has reserved.
+    #[serde(skip)]
+    pub(crate) units: u32,
 }
 
 /// The beginning of a use; together with the end, a `record`.
@@ -254,7 +261,8 @@ impl OpenUse {
         let Use { id, time, number, key_id, user_id, org_id, .. } = *opening;
         let is_by_key = opening.auth_method == AuthMethod::ApiKey;
         let is_change = RecordKind::derive(opening.auth_method, opening.method) == RecordKind::Change;
-        Self { id, segment: 0, listed_by: 0, is_by_key, time, number, key_id, user_id, org_id, is_change }
+        let (route, units) = (RouteName::of_action(opening.action), opening.cost.units());
+        Self { id, segment: 0, listed_by: 0, is_by_key, time, number, key_id, user_id, org_id, is_change, route, units }
     }
 
     /// The open use that begins with an event in this segment, and that no header lists.
@@ -262,6 +270,7 @@ impl OpenUse {
         let UseEvent { id, time, number, key_id, user_id, org_id, .. } = *begun;
         let is_by_key = begun.auth_method == AuthMethod::ApiKey;
         let is_change = begun.kind() == RecordKind::Change;
-        Self { id, segment, listed_by: 0, is_by_key, time, number, key_id, user_id, org_id, is_change }
+        let (route, units) = (RouteName::of_action(&begun.action), begun.cost.map_or(1, Cost::units));
+        Self { id, segment, listed_by: 0, is_by_key, time, number, key_id, user_id, org_id, is_change, route, units }
     }
 }

@@ -11,14 +11,17 @@
 //! - [`segment_event`]: the events about segments, in JSON: header, seal and expired.
 //! - [`prepared`]: fields of compact lines that seldom change on a connection; [`field`] and
 //!   [`id_text`]: single fields.
-//! - [`open_uses`]: the uses that are open where a segment begins, by the headers.
+//! - [`open_uses`]: the uses that are open where a segment begins, by the headers; [`begun_uses`]: at any place, with
+//!   the lines of their beginnings.
 //! - [`record`]: the input of the journal ([`record::Use`], [`record::UseEnd`]) and its output ([`record::Record`]).
+//! - [`route_name`]: names of listed routes, each of which is in memory once.
 //! - [`phrases`]: phrases of user agents, which are short in a line.
 //! - [`escape`]: text from requests, capped and escaped.
 //! - [`seal`]: the digest of a closed segment.
 //! - [`pieces`]: reading a segment line by line in bounded memory; [`lines_at`]: single lines by their places.
 
 pub(crate) mod version;
+pub(crate) mod route_name;
 pub(crate) mod record;
 pub(crate) mod escape;
 pub(crate) mod phrases;
@@ -32,6 +35,7 @@ pub(crate) mod encode;
 pub(crate) mod decode;
 pub(crate) mod segment_event;
 pub(crate) mod open_uses;
+pub(crate) mod begun_uses;
 pub(crate) mod segment;
 pub(crate) mod pack;
 pub(crate) mod compressed;

@@ -11,17 +11,19 @@ use std::path::Path;
 use rusqlite::{Connection, Error, ErrorCode, OpenFlags, OptionalExtension as _, ffi, params};
 
 use crate::audit::format::segment::Point;
+use domain::clock::Micros;
 
 /// Name of the file in the journal's directory.
 pub(crate) const FILE: &str = "index.db";
 
 /// Version of the schema, counted up whenever the tables or their meaning change. An index of another version is built
 /// again.
-const VERSION: i64 = 4;
+const VERSION: i64 = 5;
 /// - `segment`, `part`: the parts of a segment in which ids occur ([`super::segment_parts`]).
-/// - `covered`: one row, the point up to which the usage of the journal is added up; it stays when the segments before
-///   it are removed.
-/// - `usage`: requests and refusals of a key in an hour. Hours are numbered from the epoch.
+/// - `covered`: one row, the point up to which the usage of the journal is added up, and the time of the first record
+///   that is; it stays when the segments before it are removed.
+/// - `usage`: sums of an organization in an hour, of the keys of one part or of the routes ([`super::usage_rows`]).
+///   Hours are numbered from the epoch; those of a day that is over are together in its first one.
 /// - `last`: the line of the last admitted or refused use of a key and, once it has ended in a line of its own, that
 ///   line; its id while it is open.
 const SCHEMA: &str = "
@@ -31,14 +33,16 @@ const SCHEMA: &str = "
         crc INTEGER NOT NULL);
     CREATE TABLE part (
         place INTEGER PRIMARY KEY, next INTEGER NOT NULL, sets BLOB NOT NULL, crc INTEGER NOT NULL);
-    CREATE TABLE covered (one INTEGER PRIMARY KEY CHECK (one = 1), segment INTEGER NOT NULL, end INTEGER NOT NULL);
+    CREATE TABLE covered (
+        one INTEGER PRIMARY KEY CHECK (one = 1), segment INTEGER NOT NULL, end INTEGER NOT NULL,
+        since INTEGER NOT NULL);
     CREATE TABLE usage (
-        org BLOB NOT NULL, key TEXT NOT NULL, hour INTEGER NOT NULL,
-        requests INTEGER NOT NULL, refusals INTEGER NOT NULL, PRIMARY KEY (org, key, hour)) WITHOUT ROWID;
+        org BLOB NOT NULL, part INTEGER NOT NULL, hour INTEGER NOT NULL, sums BLOB NOT NULL,
+        PRIMARY KEY (org, part, hour));
     CREATE TABLE last (
         org BLOB NOT NULL, key TEXT NOT NULL, refused INTEGER NOT NULL, begun BLOB NOT NULL, ended BLOB, open BLOB,
         PRIMARY KEY (org, key, refused)) WITHOUT ROWID;
-    PRAGMA user_version = 4;
+    PRAGMA user_version = 5;
     COMMIT;
 ";
 
@@ -72,8 +76,7 @@ pub(crate) fn create(path: &Path) -> rusqlite::Result<Connection> {
 /// If it is damaged, or cannot be read.
 pub(crate) fn check(database: &Connection) -> rusqlite::Result<()> {
     let found: String = database.query_row("PRAGMA quick_check(1)", [], |row| row.get(0))?;
-    let damaged = ffi::Error::new(ffi::SQLITE_CORRUPT);
-    if found == "ok" { Ok(()) } else { Err(Error::SqliteFailure(damaged, Some(found))) }
+    if found == "ok" { Ok(()) } else { Err(damage(&found)) }
 }
 
 /// Forgets the usage; the parts of segments stay.
@@ -173,8 +176,25 @@ pub(crate) fn load_covered(database: &Connection) -> rusqlite::Result<Option<Poi
     database.query_row("SELECT segment, end FROM covered", [], point).optional()
 }
 
-/// Stores the point up to which the index covers the journal.
-pub(crate) fn store_covered(database: &Connection, point: Point) -> rusqlite::Result<()> {
-    let parameters = params![point.segment.cast_signed(), point.offset.cast_signed()];
-    database.execute("INSERT OR REPLACE INTO covered (one, segment, end) VALUES (1, ?1, ?2)", parameters).map(drop)
+/// Stores the point up to which the index covers the journal; `since` stays that of the first call.
+pub(crate) fn store_covered(database: &Connection, point: Point, since: Micros) -> rusqlite::Result<()> {
+    let parameters = params![point.segment.cast_signed(), point.offset.cast_signed(), since.0.cast_signed()];
+    let sql = "INSERT INTO covered (one, segment, end, since) VALUES (1, ?1, ?2, ?3)
+               ON CONFLICT DO UPDATE SET segment = excluded.segment, end = excluded.end";
+    database.execute(sql, parameters).map(drop)
+}
+
+/// The time from which on usage is added up.
+pub(super) fn load_since(database: &Connection) -> rusqlite::Result<Micros> {
+    database.query_row("SELECT since FROM covered", [], |row| Ok(Micros(row.get::<_, i64>(0)?.cast_unsigned())))
+}
+
+/// Notes that the usage before a time was deleted.
+pub(super) fn advance_since(database: &Connection, since: Micros) -> rusqlite::Result<()> {
+    database.execute("UPDATE covered SET since = max(since, ?1)", [since.0.cast_signed()]).map(drop)
+}
+
+/// An error that says that a value is damaged.
+pub(super) fn damage(what: &str) -> Error {
+    Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_CORRUPT), Some(what.to_owned()))
 }

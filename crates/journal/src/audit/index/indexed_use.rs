@@ -2,16 +2,18 @@
 
 use uuid::Uuid;
 
-use crate::audit::format::event::{OpenUse, UseEvent};
+use crate::audit::format::decode;
+use crate::audit::format::event::{OpenUse, OutcomeEvent, UseEvent};
 use crate::audit::format::line::{self, EventKind};
-use crate::audit::format::record::{Outcome, Use};
-use crate::audit::format::{decode, frame};
+use crate::audit::format::record::{Outcome, Use, UseEnd};
+use crate::audit::format::route_name::RouteName;
 use domain::clock::Micros;
-use domain::identity::{AuthMethod, OrgId, UserId};
+use domain::identity::{OrgId, UserId};
 use domain::key::KeyId;
+use domain::refusal::Refusal;
 
-/// A key and the organization that owns it.
-pub(crate) type KeyOwner = (OrgId, KeyId);
+/// An organization and a key of it; `None` for the web sessions of its users.
+pub(crate) type KeyOwner = (OrgId, Option<KeyId>);
 
 /// The part of a use event that the index needs; the other fields of the line are skipped.
 #[derive(Clone, Copy, Debug)]
@@ -21,10 +23,29 @@ pub(crate) struct IndexedUse {
     pub(crate) key_id: Option<KeyId>,
     pub(crate) user_id: Option<UserId>,
     pub(crate) org_id: Option<OrgId>,
-    auth_method: AuthMethod,
+    /// False for changes by management, and attempts with unknown keys.
+    is_usage: bool,
+    is_by_key: bool,
+    /// The listed route.
+    pub(crate) route: Option<RouteName>,
+    /// Units that it reserves.
+    pub(crate) units: u64,
     /// The outcome of a use that ended where it began; `None` when a later line has it.
     pub(crate) outcome: Option<Outcome>,
+    /// Bytes of the bodies of request and response of a use that ended where it began.
+    pub(crate) bytes: [u64; 2],
     count: Option<u64>,
+}
+
+/// The part of an outcome that the index needs.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct IndexedEnd {
+    pub(crate) id: u128,
+    pub(crate) outcome: Outcome,
+    /// Units that the use has cost, when these are not those that it had reserved.
+    pub(crate) cost: Option<u64>,
+    /// Bytes of the bodies of request and response.
+    pub(crate) bytes: [u64; 2],
 }
 
 /// A line, as the index sees it.
@@ -34,8 +55,8 @@ pub(crate) enum IndexedEvent {
     Use(IndexedUse),
     /// A use that was counted where it began, and is found here once the segment in which it began is removed.
     Carried(IndexedUse),
-    /// The end of the use with this id.
-    Outcome(u128),
+    /// The end of a use.
+    Outcome(IndexedEnd),
 }
 
 impl IndexedUse {
@@ -45,28 +66,48 @@ impl IndexedUse {
     }
 
     /// The part of a use that ends where it begins.
-    pub(crate) fn from_use(opening: &Use<'_>, outcome: Outcome) -> Self {
-        let Use { id, time, key_id, user_id, org_id, auth_method, .. } = *opening;
-        Self { id, time, key_id, user_id, org_id, auth_method, outcome: Some(outcome), count: None }
+    pub(crate) fn from_use(opening: &Use<'_>, end: UseEnd) -> Self {
+        let open = OpenUse::from_use(opening);
+        let outcome = Some(end.outcome);
+        let bytes = [end.request_bytes, end.response_bytes];
+        Self { outcome, bytes, ..Self::from_open(&open) }.without_unknown()
     }
 
     /// The part of an event that was not written yet.
     pub(crate) fn from_event(event: &UseEvent<'_>) -> Self {
-        let UseEvent { id, time, key_id, user_id, org_id, auth_method, outcome, count, .. } = *event;
-        Self { id, time, key_id, user_id, org_id, auth_method, outcome, count }
+        let UseEvent { outcome, count, .. } = *event;
+        let bytes = [event.request_bytes, event.response_bytes].map(Option::unwrap_or_default);
+        Self { outcome, bytes, count, ..Self::from_open(&OpenUse::from_event(event, 0)) }.without_unknown()
     }
 
     /// The part of a use that begins by a request.
     pub(crate) fn from_open(open: &OpenUse) -> Self {
-        let OpenUse { id, time, key_id, user_id, org_id, is_by_key, .. } = *open;
-        let auth_method = if is_by_key { AuthMethod::ApiKey } else { AuthMethod::Session };
-        Self { id, time, key_id, user_id, org_id, auth_method, outcome: None, count: None }
+        let OpenUse { id, time, key_id, user_id, org_id, is_by_key, is_change, route, units, .. } = *open;
+        Self {
+            id,
+            time,
+            key_id,
+            user_id,
+            org_id,
+            is_usage: !is_change,
+            is_by_key,
+            route,
+            units: units.into(),
+            outcome: None,
+            bytes: [0; 2],
+            count: None,
+        }
     }
 
-    /// The key that was used and its organization; `None` for sessions and for changes by management.
-    pub(crate) fn key_owner(&self) -> Option<KeyOwner> {
-        (self.auth_method == AuthMethod::ApiKey).then_some(())?;
-        Some((self.org_id?, self.key_id?))
+    fn without_unknown(self) -> Self {
+        let is_unknown = self.outcome == Some(Outcome::Refused(Refusal::Unknown));
+        Self { is_usage: self.is_usage && !is_unknown, ..self }
+    }
+
+    /// Whose use it is; `None` for changes by management, and attempts with unknown keys.
+    pub(crate) fn owner(&self) -> Option<KeyOwner> {
+        let org = self.org_id.filter(|_| self.is_usage)?;
+        Some((org, self.key_id.filter(|_| self.is_by_key)))
     }
 
     /// Number of uses that the line stands for.
@@ -81,15 +122,22 @@ impl IndexedUse {
 }
 
 impl IndexedEvent {
+    /// The end of a use.
+    pub(crate) fn from_outcome(ended: &OutcomeEvent) -> Self {
+        Self::Outcome(IndexedEnd {
+            id: ended.id.as_u128(),
+            outcome: ended.outcome,
+            cost: ended.settled.map(|settled| settled.cost),
+            bytes: [ended.request_bytes, ended.response_bytes].map(Option::unwrap_or_default),
+        })
+    }
+
     /// Reads a line; `None` when it is damaged, or the index needs nothing of it.
     pub(crate) fn from_line(line: &[u8]) -> Option<Self> {
         match line::event_kind(line)? {
             EventKind::Use | EventKind::Record => IndexedUse::from_line(line).map(Self::Use),
             EventKind::Carried => IndexedUse::from_line(line).map(Self::Carried),
-            EventKind::Outcome => {
-                frame::verify_line(line)?;
-                line::event_id(line).map(Self::Outcome)
-            }
+            EventKind::Outcome => decode::verified_outcome(line).as_ref().map(Self::from_outcome),
             EventKind::Header | EventKind::Seal | EventKind::Expired | EventKind::Damaged => None,
         }
     }

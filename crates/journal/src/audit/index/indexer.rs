@@ -13,20 +13,23 @@ use std::sync::Arc;
 use rusqlite::Connection;
 use rustc_hash::FxHashMap;
 
-use super::indexed_use::KeyOwner;
 use super::live_index::LiveIndex;
 use super::members::{self, Members};
-use super::segment_index::SegmentIndex;
+use super::segment_index::{self, SegmentIndex};
 use super::segment_parts::{self, SegmentParts};
 use super::usage_counts;
 use super::usage_rows::AddError;
 use super::{database, usage_rows};
+use crate::audit::format::open_uses;
 use crate::audit::format::segment::{self, Point, Segment};
 use domain::clock::Micros;
 
-/// Hours before the current one whose counts are kept: the 23 that readers show, and one for a reader whose hour has
-/// just ended.
+/// Hours before the current one whose sums are kept by the hour: the 23 that readers show, and one for a reader whose
+/// hour has just ended. Before, they are kept by the day.
 const HOURS_KEPT: u64 = 24;
+/// Days before the present one whose sums are kept at least: the 90 that readers show, and one for a reader whose day
+/// has just ended. They are kept as long as the journal has lines of theirs.
+const DAYS_KEPT: u64 = 91;
 
 /// Rounds of the maintenance thread, one a second, between two checks of an index: each file is read again within
 /// hours, and an idle gateway does next to nothing for it.
@@ -69,18 +72,21 @@ impl Indexer {
         indexer
     }
 
-    /// The index of the last segment of a journal that ends at `end`, where these uses are open. It is what the last
+    /// The index of the last segment of a journal that ends at `end`, where uses are open or not. It is what the last
     /// gateway left when it was closed, or made from the segment.
-    pub(crate) fn recover(&self, end: Point, open_uses: FxHashMap<u128, KeyOwner>) -> io::Result<SegmentIndex> {
+    pub(crate) fn recover(&self, end: Point, has_open_uses: bool) -> io::Result<SegmentIndex> {
+        // Few are open but at a hand-over, whose uses began a moment ago.
+        let open_uses =
+            || if has_open_uses { segment_index::open_places(&self.directory, end) } else { Ok(FxHashMap::default()) };
         let segment = Segment { number: end.segment, length: end.offset };
         let left = if self.covered == end { self.load_members(&segment) } else { None };
         if let Some(members) = left.filter(|members| members.part == self.part) {
-            let empty = SegmentIndex::new(end.segment, self.part, open_uses);
+            let empty = SegmentIndex::new(end.segment, self.part, open_uses()?);
             return Ok(SegmentIndex { members, length: end.offset, counted_from: end.offset, ..empty });
         }
         let from = self.counted_from(end.segment);
         let built = SegmentIndex::build(&self.directory, &segment, (self.part, from), || true)?;
-        Ok(built.unwrap_or_else(|| SegmentIndex::new(end.segment, self.part, open_uses)))
+        built.map_or_else(|| Ok(SegmentIndex::new(end.segment, self.part, open_uses()?)), Ok)
     }
 
     /// Stores what is in memory for the next start, when the journal is closed: also the index of the open segment.
@@ -219,7 +225,7 @@ impl Indexer {
         let adds_up = follows && self.covered < end;
         if adds_up {
             usage_rows::add(&transaction, &self.directory, &index.usage)?;
-            database::store_covered(&transaction, end)?;
+            database::store_covered(&transaction, end, first_time(&self.directory, index.segment)?)?;
         }
         transaction.commit()?;
         if adds_up {
@@ -282,12 +288,18 @@ impl Indexer {
         self.covered.segment >= segment
     }
 
-    /// Once an hour, checks the structure of the database, and deletes the counts of hours that no reader shows. Both
-    /// read it as a whole.
+    /// Once an hour, checks the structure of the database, adds the hours of days that are over up, and deletes what
+    /// no reader shows: days before those that are kept, and before the journal's first segment.
     pub(crate) fn check_and_clean(&mut self, now: Micros) {
         let first = usage_counts::hour_of(now).saturating_sub(HOURS_KEPT);
-        let Some(database) = self.database.as_ref().filter(|_| self.first_hour != first) else { return };
-        match database::check(database).and_then(|()| usage_rows::delete_hours_before(database, first)) {
+        if self.database.is_none() || self.first_hour == first {
+            return;
+        }
+        let first_segment =
+            segment::list_files(&self.directory).ok().and_then(|files| files.first().map(|file| file.number));
+        let of_journal = first_segment.and_then(|first| first_time(&self.directory, first).ok()).unwrap_or_default();
+        let Some(database) = &mut self.database else { return };
+        match clean(database, now, first, of_journal) {
             Ok(()) => self.first_hour = first,
             Err(error) => self.discard_after_error(&error),
         }
@@ -303,6 +315,24 @@ impl Indexer {
     pub(crate) fn close_database(&mut self) {
         self.database = None;
     }
+}
+
+/// The time from which on a journal has records that begins with this segment; 0 when it had no segment before.
+fn first_time(directory: &Path, segment: u64) -> io::Result<Micros> {
+    let header = if segment > 1 { open_uses::read_header(directory, segment)? } else { None };
+    Ok(header.map_or(Micros(0), |header| header.created))
+}
+
+fn clean(database: &mut Connection, now: Micros, first_hour: u64, of_journal: Micros) -> rusqlite::Result<()> {
+    database::check(database)?;
+    let kept = usage_counts::day_of(now).saturating_sub(DAYS_KEPT).min(usage_counts::day_of(of_journal));
+    let transaction = database.transaction()?;
+    usage_rows::tidy(&transaction, usage_counts::first_hour_of(kept), first_hour)?;
+    database::advance_since(
+        &transaction,
+        Micros(usage_counts::first_hour_of(kept).saturating_mul(usage_counts::HOUR)),
+    )?;
+    transaction.commit()
 }
 
 #[cfg(test)]
@@ -369,6 +399,8 @@ mod tests {
                 user_id: None,
                 org_id: Some(OrgId::from_bytes([7; 16])),
                 is_change: false,
+                route: None,
+                units: 1,
             };
             let event = IndexedEvent::Use(IndexedUse::from_open(&open));
             live.add_batch(Point { segment, offset: 0 }, 2, &[PlacedEvent { event, at: 1 }]);
@@ -423,8 +455,9 @@ mod tests {
         other.index_closed(&live_with_uses(indexed.end), &segments, indexed.end, || true);
         drop(other);
         indexed.index();
-        let query = "SELECT sum(requests) FROM usage";
-        let requests = indexed.indexer.database.as_ref().unwrap().query_row(query, [], |row| row.get::<_, u32>(0));
-        assert_eq!((requests.unwrap(), indexed.indexer.covered), (5, Point { segment: 5, offset: 2 }));
+        let (org, keys) = (OrgId::from_bytes([7; 16]), ["abcdef001".parse().unwrap()].into_iter().collect());
+        let counts = usage_rows::load(indexed.indexer.database.as_ref().unwrap(), org, &keys, 0).unwrap();
+        let requests: u64 = counts.keys.values().flat_map(|usage| &usage.hours).map(|(_, sums)| sums.requests).sum();
+        assert_eq!((requests, indexed.indexer.covered), (5, Point { segment: 5, offset: 2 }));
     }
 }

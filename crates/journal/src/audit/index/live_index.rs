@@ -14,10 +14,15 @@ use super::indexed_use::IndexedEvent;
 use super::members;
 use super::segment_index::SegmentIndex;
 use super::usage_counts::UsageCounts;
+use super::usage_sums::UsageSums;
 use crate::audit::filter::Filter;
+use crate::audit::format::route_name::RouteName;
 use crate::audit::format::segment::{Block, Point};
 use domain::identity::OrgId;
 use domain::key::KeyId;
+
+/// Keys that are looked through at once, while the threads that write wait: some tens of microseconds.
+const KEYS_AT_ONCE: usize = 1024;
 
 /// The index of the open segment, and of closed ones whose index is not in the database yet. Shared by the threads that
 /// write and by readers of this process.
@@ -93,11 +98,38 @@ impl LiveIndex {
 
     /// The usage of these keys in each segment that is here, oldest first.
     pub(crate) fn usage(&self, org: OrgId, keys: &FxHashSet<KeyId>) -> Vec<(Stretch, UsageCounts)> {
-        let of = |index: &SegmentIndex| {
-            let stretch = Stretch { segment: index.segment, from: index.counted_from, to: index.length };
-            (stretch, index.usage.select(org, keys))
-        };
+        let of = |index: &SegmentIndex| (index.counted(), index.usage.select(org, keys));
         self.lock().iter().map(of).collect()
+    }
+
+    /// The stretches whose usage is here, oldest first.
+    pub(crate) fn stretches(&self) -> Vec<Stretch> {
+        self.lock().iter().map(SegmentIndex::counted).collect()
+    }
+
+    /// Calls `each` with the sums of the routes of an organization, by stretch and hour.
+    pub(crate) fn for_each_route(&self, org: OrgId, mut each: impl FnMut(Stretch, Option<RouteName>, u64, &UsageSums)) {
+        for index in self.lock().iter() {
+            let of_org = index.usage.routes().iter().filter(|((of, ..), _)| *of == org);
+            of_org.for_each(|((_, route, hour), sums)| each(index.counted(), *route, *hour, sums));
+        }
+    }
+
+    /// Calls `each` with the sums of the keys of an organization, by stretch and hour. The threads that write wait for
+    /// some keys at a time, not for all; of a segment that is stored meanwhile, some keys may be missing.
+    pub(crate) fn for_each_key(&self, org: OrgId, mut each: impl FnMut(Stretch, Option<KeyId>, u64, &UsageSums)) {
+        for stretch in self.stretches() {
+            let mut from = Some(0);
+            while let Some(place) = from {
+                let segments = self.lock();
+                let index = segments.iter().find(|index| index.segment == stretch.segment);
+                from = index.and_then(|index| {
+                    index
+                        .usage
+                        .for_each_key(org, (place, KEYS_AT_ONCE), |key, hour, sums| each(stretch, key, hour, sums))
+                });
+            }
+        }
     }
 
     /// The blocks of each segment that is here that may hold records for a filter, with the length that is indexed.
@@ -113,6 +145,13 @@ impl LiveIndex {
 
     fn lock(&self) -> MutexGuard<'_, LiveSegments> {
         self.segments.lock()
+    }
+}
+
+impl SegmentIndex {
+    /// The stretch whose usage is counted.
+    fn counted(&self) -> Stretch {
+        Stretch { segment: self.segment, from: self.counted_from, to: self.length }
     }
 }
 
@@ -133,15 +172,17 @@ impl LiveSegments {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeMap;
+
     use proptest::prelude::*;
     use uuid::Uuid;
 
     use super::*;
     use crate::audit::format::event::OpenUse;
     use crate::audit::format::record::Outcome;
-    use crate::audit::index::indexed_use::IndexedUse;
+    use crate::audit::index::indexed_use::{IndexedEnd, IndexedUse, KeyOwner};
     use crate::audit::index::segment_usage::SegmentUsage;
-    use crate::audit::index::usage_counts::{HOUR, KeyUsage, LateOutcome};
+    use crate::audit::index::usage_counts::{HOUR, KeyUsage, LateOutcome, RouteHour};
     use crate::audit::index::{database, usage_rows};
     use domain::clock::Micros;
     use domain::refusal::Refusal;
@@ -212,9 +253,9 @@ mod tests {
 
         fn step(&mut self, step: Step) {
             match step {
-                Step::Use { key, hour, outcome } => {
+                Step::Use { key: number, hour, outcome } => {
                     self.uses += 1;
-                    let (org, key) = owner(key);
+                    let (org, key) = owner(number);
                     let open = OpenUse {
                         id: Uuid::from_u128(self.uses),
                         segment: self.at.segment,
@@ -226,12 +267,19 @@ mod tests {
                         user_id: None,
                         org_id: Some(org),
                         is_change: false,
+                        route: RouteName::of_action(["items.list", "items.get", "GET /x"][usize::from(number % 3)]),
+                        units: u32::from(number % 5),
                     };
                     let mut used = IndexedUse::from_open(&open);
-                    used.outcome = outcome;
+                    (used.outcome, used.bytes) = (outcome, [1, u64::from(number)]);
                     self.write(IndexedEvent::Use(used));
                 }
-                Step::End { used } => self.write(IndexedEvent::Outcome(1 + used as u128 % (self.uses + 1))),
+                Step::End { used } => {
+                    let id = 1 + used as u128 % (self.uses + 1);
+                    let cost = (used % 3 == 0).then_some(used as u64 % 7);
+                    let outcome = [Outcome::Completed, Outcome::Aborted][used % 2];
+                    self.write(IndexedEvent::Outcome(IndexedEnd { id, outcome, cost, bytes: [used as u64 % 11, 1] }));
+                }
                 Step::CloseSegment => {
                     self.at.segment += 1;
                     self.live.add_batch(self.at, 0, &[]);
@@ -261,6 +309,15 @@ mod tests {
             with_lines(counted)
         }
 
+        fn stored_routes(&self) -> BTreeMap<RouteHour, UsageSums> {
+            let mut stored = Vec::new();
+            for org in [0, 1].map(|number| OrgId::from_bytes([number; 16])) {
+                let note = |route, hour, sums: &UsageSums| stored.push(((org, route, hour), sums.clone()));
+                usage_rows::for_each_route(&self.stored, org, 0, note).unwrap();
+            }
+            sorted_routes(stored.into_iter())
+        }
+
         fn check(&self, keys: impl Iterator<Item = u8>) -> Result<(), TestCaseError> {
             let mut of_orgs: FxHashMap<OrgId, FxHashSet<KeyId>> = FxHashMap::default();
             for (org, key) in keys.map(owner) {
@@ -276,13 +333,19 @@ mod tests {
         }
     }
 
+    fn sorted_routes(all: impl Iterator<Item = (RouteHour, UsageSums)>) -> BTreeMap<RouteHour, UsageSums> {
+        let mut sums: BTreeMap<RouteHour, UsageSums> = BTreeMap::new();
+        all.for_each(|(place, more)| sums.entry(place).or_default().add(&more));
+        sums
+    }
+
     /// The counts with lines that say where they are; places go on from segment to segment.
     fn with_lines(mut counts: UsageCounts) -> UsageCounts {
         let Ok(()) = counts.store_lines(|point| Ok::<_, Infallible>(Some(point.offset.to_string().into_bytes())));
         counts
     }
 
-    fn sorted(counts: &UsageCounts) -> Vec<((OrgId, KeyId), KeyUsage)> {
+    fn sorted(counts: &UsageCounts) -> Vec<(KeyOwner, KeyUsage)> {
         let mut keys: Vec<_> = counts.keys.iter().map(|(owner, usage)| (*owner, usage.clone())).collect();
         keys.iter_mut().for_each(|(_, usage)| usage.hours.sort_unstable_by_key(|(hour, _)| *hour));
         keys.sort_by_key(|(owner, _)| *owner);
@@ -302,11 +365,17 @@ mod tests {
                 }
             }
             usage.check(0..2 * KEYS)?;
-            // All of it is stored.
+            // All of it is stored, also the uses that are open.
             for step in [Step::CloseSegment].into_iter().chain([Step::Store; 60]) {
                 usage.step(step);
             }
             usage.check(0..2 * KEYS)?;
+            let expected = sorted_routes(usage.plain.routes().iter().map(|(place, sums)| (*place, sums.clone())));
+            prop_assert_eq!(usage.stored_routes(), expected);
+            // Days have the sums of their hours.
+            usage_rows::tidy(&usage.stored, 0, 500_000).unwrap();
+            let by_day = usage.plain.routes().iter().map(|((org, route, hour), sums)| ((*org, *route, hour / 24 * 24), sums.clone()));
+            prop_assert_eq!(usage.stored_routes(), sorted_routes(by_day));
         }
     }
 }

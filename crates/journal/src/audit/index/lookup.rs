@@ -1,5 +1,6 @@
 //! Queries of readers to the index.
 
+use std::ops::Range;
 use std::path::Path;
 
 use rusqlite::Connection;
@@ -8,9 +9,12 @@ use rustc_hash::FxHashSet;
 use super::live_index::LiveIndex;
 use super::segment_parts::SegmentParts;
 use super::usage_counts::UsageCounts;
+use super::usage_sums::UsageSums;
 use super::{database, usage_rows};
 use crate::audit::filter::Filter;
+use crate::audit::format::route_name::RouteName;
 use crate::audit::format::segment::{self, Block, Point, Segment};
+use domain::clock::Micros;
 use domain::identity::OrgId;
 use domain::key::KeyId;
 
@@ -99,6 +103,64 @@ pub(crate) fn load_usage(
     let transaction = connection.transaction()?;
     let Some(point) = database::load_covered(&transaction)? else { return Ok(None) };
     Ok(Some((usage_rows::load(&transaction, org, keys, first_hour)?, point)))
+}
+
+/// The stored usage, and the point up to which it is: one transaction, so that both belong together.
+pub(crate) struct StoredUsage {
+    database: Option<Connection>,
+    pub(crate) covered: Point,
+    /// The time from which on uses are counted.
+    pub(crate) since: Micros,
+}
+
+/// Opens the stored usage. Nothing is stored before the first segment is closed.
+///
+/// # Errors
+/// If there is no index, or it is damaged.
+pub(crate) fn stored_usage(directory: &Path) -> rusqlite::Result<StoredUsage> {
+    let none = StoredUsage { database: None, covered: Point::START, since: Micros(0) };
+    let Some(database) = database::open_for_reading(directory)? else { return Ok(none) };
+    database.execute_batch("BEGIN")?;
+    let Some(covered) = database::load_covered(&database)? else { return Ok(none) };
+    let since = database::load_since(&database)?;
+    Ok(StoredUsage { database: Some(database), covered, since })
+}
+
+impl StoredUsage {
+    /// The parts of the keys of an organization.
+    pub(crate) fn parts() -> Range<u8> {
+        0..usage_rows::PARTS
+    }
+
+    /// The part of a key.
+    pub(crate) fn part_of(key: Option<KeyId>) -> u8 {
+        usage_rows::part_of(key)
+    }
+
+    /// The usage of some keys of an organization, with the sums from an hour on.
+    pub(crate) fn load(&self, org: OrgId, keys: &FxHashSet<KeyId>, first_hour: u64) -> rusqlite::Result<UsageCounts> {
+        let Some(database) = &self.database else { return Ok(UsageCounts::default()) };
+        usage_rows::load(database, org, keys, first_hour)
+    }
+
+    /// Calls `each` with the sums of the routes of an organization, by hour.
+    pub(crate) fn for_each_route(
+        &self,
+        org: OrgId,
+        first_hour: u64,
+        each: impl FnMut(Option<RouteName>, u64, &UsageSums),
+    ) -> rusqlite::Result<()> {
+        self.database.as_ref().map_or(Ok(()), |database| usage_rows::for_each_route(database, org, first_hour, each))
+    }
+
+    /// Calls `each` with the requests and refusals of the keys of one part, of each hour.
+    pub(crate) fn for_each_key(
+        &self,
+        part: (OrgId, u8, u64),
+        each: impl FnMut(Option<KeyId>, [u64; 2]),
+    ) -> rusqlite::Result<()> {
+        self.database.as_ref().map_or(Ok(()), |database| usage_rows::for_each_key(database, part, each))
+    }
 }
 
 /// The length of a segment that its stored parts are of; `None` when there are none.

@@ -15,6 +15,8 @@
 //! - Readers scan what has no index. Readers in other processes scan the open segment.
 
 mod indexed_use;
+pub(crate) mod usage_sums;
+mod packed_sums;
 pub(crate) mod usage_counts;
 pub(crate) mod segment_usage;
 pub(crate) mod members;

@@ -5,12 +5,11 @@ use std::path::Path;
 
 use rustc_hash::FxHashMap;
 
-use super::indexed_use::{IndexedEvent, KeyOwner};
+use super::indexed_use::IndexedEvent;
 use super::members::Members;
-use super::segment_usage::SegmentUsage;
-use crate::audit::format::event::OpenUse;
+use super::segment_usage::{OpenPlace, SegmentUsage};
+use crate::audit::format::begun_uses;
 use crate::audit::format::line;
-use crate::audit::format::open_uses::{self, OpenUses};
 use crate::audit::format::segment::{self, Point, Segment};
 use crate::audit::format::source::{self, Piece};
 
@@ -29,7 +28,7 @@ pub(crate) struct SegmentIndex {
 impl SegmentIndex {
     /// The index of a segment without lines; `part` is the length of its parts, `open_uses` are those that
     /// earlier segments left open.
-    pub(crate) fn new(segment: u64, part: u64, open_uses: FxHashMap<u128, KeyOwner>) -> Self {
+    pub(crate) fn new(segment: u64, part: u64, open_uses: FxHashMap<u128, OpenPlace>) -> Self {
         let usage = SegmentUsage::new(segment, open_uses);
         Self { segment, length: 0, members: Members::new(part), counted_from: 0, usage }
     }
@@ -56,9 +55,8 @@ impl SegmentIndex {
         (part, counted_from): (u64, u64),
         proceed: impl Fn() -> bool,
     ) -> io::Result<Option<Self>> {
-        let header = open_uses::read_header(directory, segment.number)?;
-        let open = header.map(|header| OpenUses::at(directory, &header)).transpose()?.unwrap_or_default();
-        let mut index = Self::new(segment.number, part, owners(open.uses.values()));
+        let begin = Point { segment: segment.number, offset: 0 };
+        let mut index = Self::new(segment.number, part, open_places(directory, begin)?);
         index.counted_from = counted_from;
         let mut piece = Piece::default();
         for block in segment::blocks(segment.number, 0, segment.length) {
@@ -77,7 +75,8 @@ impl SegmentIndex {
     }
 }
 
-/// The owners of the keys of open uses.
-pub(crate) fn owners<'a>(open: impl Iterator<Item = &'a OpenUse>) -> FxHashMap<u128, KeyOwner> {
-    open.filter_map(|open| Some((open.id.as_u128(), (open.org_id?, open.key_id?)))).collect()
+/// The uses that are open at a point, by the lines of their beginnings.
+pub(crate) fn open_places(directory: &Path, at: Point) -> io::Result<FxHashMap<u128, OpenPlace>> {
+    let open = begun_uses::open_at(directory, at)?;
+    Ok(open.into_iter().filter_map(|(id, begun)| Some((id, OpenPlace::of_earlier(&begun.event)?))).collect())
 }

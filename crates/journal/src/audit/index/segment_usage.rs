@@ -1,12 +1,17 @@
-//! Usage of keys in one segment, counted event by event.
+//! Usage in one segment, counted event by event: of keys and sessions, and of routes.
 
 use std::iter;
+use std::mem;
 use std::num::NonZero;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use indexmap::IndexMap;
+use rustc_hash::{FxBuildHasher, FxHashMap, FxHashSet};
 
-use super::indexed_use::{IndexedEvent, IndexedUse, KeyOwner};
-use super::usage_counts::{HourCounts, KeyUsage, LastUseLines, LateOutcome, LineRef, UsageCounts, hour_of};
+use super::indexed_use::{IndexedEnd, IndexedEvent, IndexedUse, KeyOwner};
+use super::usage_counts::{KeyUsage, LastUseLines, LateOutcome, LineRef, RouteHour, UsageCounts, hour_of};
+use super::usage_sums::UsageSums;
+use crate::audit::format::event::UseEvent;
+use crate::audit::format::route_name::RouteName;
 use crate::audit::format::segment::Point;
 use domain::identity::OrgId;
 use domain::key::KeyId;
@@ -14,17 +19,19 @@ use domain::key::KeyId;
 /// Place of a line in the segment, whose header is at 0.
 type Offset = Option<NonZero<u64>>;
 
-/// Usage of keys in one segment.
+/// Usage in one segment.
 ///
 /// - Events must be given in the order of the segment.
-/// - It has the places of lines, not the lines: memory is some 130 bytes for each key, in one table that is freed at
+/// - It has the places of lines, not the lines: memory is some 150 bytes for each key, in one table that is freed at
 ///   once, and bounded by the keys, the hours and the open uses of the segment.
 #[derive(Debug)]
 pub(crate) struct SegmentUsage {
     segment: u64,
-    keys: FxHashMap<KeyOwner, UsedKey>,
-    /// Hours before the last one that was counted, of keys that were used in several.
-    earlier: FxHashMap<KeyOwner, Vec<(u64, HourCounts)>>,
+    /// In the order of their first uses, so that a reader can go through them in several steps.
+    keys: IndexMap<KeyOwner, UsedKey, FxBuildHasher>,
+    /// Hours other than the last one that was counted, of keys that were used in several.
+    earlier: FxHashMap<KeyOwner, Vec<(u64, UsageSums)>>,
+    routes: FxHashMap<RouteHour, UsageSums>,
     /// Uses that have not ended, by id, including those of earlier segments.
     open: FxHashMap<u128, OpenPlace>,
     /// As in [`UsageCounts`].
@@ -36,7 +43,7 @@ pub(crate) struct SegmentUsage {
 struct UsedKey {
     /// The hour of the use that was counted last.
     hour: u64,
-    counts: HourCounts,
+    sums: UsageSums,
     /// The last admitted use.
     begun: Offset,
     /// Its outcome, when that is a line of its own.
@@ -47,79 +54,120 @@ struct UsedKey {
 
 /// A use that has not ended.
 #[derive(Clone, Copy, Debug)]
-struct OpenPlace {
+pub(crate) struct OpenPlace {
     owner: KeyOwner,
     /// `None` when it began in an earlier segment.
     begun: Offset,
+    hour: u64,
+    route: Option<RouteName>,
+    units: u64,
+}
+
+impl OpenPlace {
+    /// The place of a use that began in an earlier segment; `None` when it is no usage.
+    pub(crate) fn of_earlier(begun: &UseEvent<'_>) -> Option<Self> {
+        Self::new(&IndexedUse::from_event(begun), None)
+    }
+
+    /// The place of the last use of a key, whose end is looked for: of nothing else than its line.
+    pub(crate) fn of_last(owner: KeyOwner) -> Self {
+        Self { owner, begun: None, hour: 0, route: None, units: 0 }
+    }
+
+    fn new(used: &IndexedUse, begun: Offset) -> Option<Self> {
+        let IndexedUse { time, route, units, .. } = *used;
+        Some(Self { owner: used.owner()?, begun, hour: hour_of(time), route, units })
+    }
 }
 
 impl SegmentUsage {
     /// No usage in the segment with this number, which begins with these open uses.
-    pub(crate) fn new(segment: u64, open_uses: FxHashMap<u128, KeyOwner>) -> Self {
-        let open = open_uses.into_iter().map(|(id, owner)| (id, OpenPlace { owner, begun: None })).collect();
-        Self { segment, keys: FxHashMap::default(), earlier: FxHashMap::default(), open, late_outcomes: Vec::new() }
+    pub(crate) fn new(segment: u64, open_uses: FxHashMap<u128, OpenPlace>) -> Self {
+        Self {
+            segment,
+            keys: IndexMap::default(),
+            earlier: FxHashMap::default(),
+            routes: FxHashMap::default(),
+            open: open_uses,
+            late_outcomes: Vec::new(),
+        }
     }
 
     /// The uses that are open at the end of what was counted.
-    pub(crate) fn open_uses(&self) -> FxHashMap<u128, KeyOwner> {
-        self.open.iter().map(|(id, open)| (*id, open.owner)).collect()
+    pub(crate) fn open_uses(&self) -> FxHashMap<u128, OpenPlace> {
+        self.open.iter().map(|(id, open)| (*id, OpenPlace { begun: None, ..*open })).collect()
     }
 
     /// Counts an event, whose line is at this offset.
     pub(crate) fn count(&mut self, event: &IndexedEvent, offset: u64) {
         match event {
             IndexedEvent::Use(used) => self.count_use(used, NonZero::new(offset)),
-            IndexedEvent::Outcome(id) => self.count_outcome(*id, NonZero::new(offset)),
+            IndexedEvent::Outcome(end) => self.count_end(end, NonZero::new(offset)),
             IndexedEvent::Carried(_) => {}
         }
     }
 
-    /// Counts a use when it is one of a key.
+    /// Counts a use, unless it is a change by management or an attempt with an unknown key.
     fn count_use(&mut self, used: &IndexedUse, offset: Offset) {
-        let Some(owner) = used.key_owner() else { return };
+        let Some(place) = OpenPlace::new(used, offset) else { return };
+        let OpenPlace { owner, hour, route, .. } = place;
         let key = self.keys.entry(owner).or_default();
-        let hour = hour_of(used.time);
         if key.hour != hour {
             // Nearly every key has one hour.
-            if key.counts != HourCounts::default() {
-                self.earlier.entry(owner).or_default().push((key.hour, key.counts));
+            if key.sums != UsageSums::default() {
+                self.earlier.entry(owner).or_default().push((key.hour, mem::take(&mut key.sums)));
             }
-            (key.hour, key.counts) = (hour, HourCounts::default());
+            key.hour = hour;
         }
+        key.sums.add_use(used);
+        self.routes.entry((owner.0, route, hour)).or_default().add_use(used);
         // A refused use is not a use in the sense of "last used".
         if used.is_refused() {
-            key.counts.add(HourCounts { requests: 0, refusals: used.uses() });
             key.refused = offset;
             return;
         }
-        key.counts.add(HourCounts { requests: used.uses(), refusals: 0 });
         (key.begun, key.ended) = (offset, None);
         if used.outcome.is_none() {
-            self.open.insert(used.id.as_u128(), OpenPlace { owner, begun: offset });
+            self.open.insert(used.id.as_u128(), place);
         }
     }
 
-    /// Notes the outcome of a use. Most outcomes belong to uses that are the last ones of their keys.
-    fn count_outcome(&mut self, id: u128, offset: Offset) {
-        let Some(OpenPlace { owner, begun }) = self.open.remove(&id) else { return };
-        match self.keys.get_mut(&owner).filter(|key| key.begun.is_some()) {
-            Some(key) if key.begun == begun => key.ended = offset,
+    /// Counts the end of a use in the hour in which it began, and notes its line. Most outcomes belong to uses that
+    /// are the last ones of their keys.
+    fn count_end(&mut self, end: &IndexedEnd, offset: Offset) {
+        let Some(OpenPlace { owner, begun, hour, route, units }) = self.open.remove(&end.id) else { return };
+        self.routes.entry((owner.0, route, hour)).or_default().add_end(end, units);
+        let key = self.keys.entry(owner).or_default();
+        if key.sums == UsageSums::default() {
+            key.hour = hour;
+        }
+        if key.hour == hour {
+            key.sums.add_end(end, units);
+        } else {
+            let mut sums = UsageSums::default();
+            sums.add_end(end, units);
+            self.earlier.entry(owner).or_default().push((hour, sums));
+        }
+        match key.begun {
+            Some(_) if key.begun == begun => key.ended = offset,
             // A later use has replaced it.
             Some(_) => {}
             // It began in an earlier segment, and may be the last use of the key.
             None => {
-                let line = self.line(offset);
-                self.late_outcomes.extend(line.map(|line| LateOutcome { owner, id, line }));
+                let line = self.line(offset).filter(|_| owner.1.is_some());
+                self.late_outcomes.extend(line.map(|line| LateOutcome { owner, id: end.id, line }));
             }
         }
     }
 
     /// The usage of these keys.
     pub(crate) fn select(&self, org: OrgId, keys: &FxHashSet<KeyId>) -> UsageCounts {
-        let owners = keys.iter().map(|key| (org, *key));
+        let owners = keys.iter().map(|key| (org, Some(*key)));
         let found = owners.filter_map(|owner| Some((owner, self.keys.get(&owner)?)));
-        let late = self.late_outcomes.iter().filter(|late| late.owner.0 == org && keys.contains(&late.owner.1));
-        UsageCounts { late_outcomes: late.cloned().collect(), ..self.counts(found, &self.open_last_uses(Some(org))) }
+        let is_wanted =
+            |late: &&LateOutcome| late.owner.0 == org && late.owner.1.is_some_and(|key| keys.contains(&key));
+        let late = self.late_outcomes.iter().filter(is_wanted).cloned().collect();
+        UsageCounts { late_outcomes: late, ..self.counts(found, &self.open_last_uses(Some(org))) }
     }
 
     /// All usage, with at most this many keys at a time, in their order.
@@ -128,13 +176,39 @@ impl SegmentUsage {
         keys.sort_unstable_by_key(|(owner, _)| *owner);
         let open = self.open_last_uses(None);
         // At the end: what a use of the segment has replaced is not ended by them.
-        let late = UsageCounts { late_outcomes: self.late_outcomes.clone(), ..UsageCounts::default() };
+        let late = UsageCounts {
+            late_outcomes: self.late_outcomes.clone(),
+            routes: self.routes.clone(),
+            ..UsageCounts::default()
+        };
         let mut keys = keys.into_iter().peekable();
         let of_keys = iter::from_fn(move || {
             keys.peek()?;
             Some(self.counts(keys.by_ref().take(length), &open))
         });
         of_keys.chain([late])
+    }
+
+    /// Sums of the routes, by organization and hour.
+    pub(crate) fn routes(&self) -> &FxHashMap<RouteHour, UsageSums> {
+        &self.routes
+    }
+
+    /// Calls `each` with the sums of the keys of an organization, by hour: those from a place on, at most so many
+    /// keys. Returns the place from which to go on; `None` at the end.
+    pub(crate) fn for_each_key(
+        &self,
+        org: OrgId,
+        (from, count): (usize, usize),
+        mut each: impl FnMut(Option<KeyId>, u64, &UsageSums),
+    ) -> Option<usize> {
+        let to = from.saturating_add(count).min(self.keys.len());
+        for ((_, key), used) in self.keys.get_range(from..to)?.iter().filter(|((of, _), _)| *of == org) {
+            each(*key, used.hour, &used.sums);
+            let earlier = self.earlier.get(&(org, *key)).into_iter().flatten();
+            earlier.for_each(|(hour, sums)| each(*key, *hour, sums));
+        }
+        (to < self.keys.len()).then_some(to)
     }
 
     /// Ids of the last uses that are open, by their keys, of one organization or all.
@@ -158,11 +232,11 @@ impl SegmentUsage {
                 open: open.get(&owner).copied(),
             });
             let mut usage = KeyUsage { hours: Vec::new(), last, refusal: self.line(key.refused) };
-            let earlier = self.earlier.get(&owner).into_iter().flatten();
-            earlier.chain([&(key.hour, key.counts)]).for_each(|(hour, counts)| usage.add(*hour, *counts));
+            self.earlier.get(&owner).into_iter().flatten().for_each(|(hour, sums)| usage.add(*hour, sums));
+            usage.add(key.hour, &key.sums);
             (owner, usage)
         };
-        UsageCounts { keys: keys.map(usage).collect(), late_outcomes: Vec::new() }
+        UsageCounts { keys: keys.map(usage).collect(), ..UsageCounts::default() }
     }
 
     fn line(&self, offset: Offset) -> Option<LineRef> {

@@ -1,13 +1,19 @@
-//! Usage of keys as it is stored and read: requests and refusals by the hour, and the last use and refusal of each key.
+//! Usage of keys as it is stored and read: sums by the hour, and the last use and refusal of each key.
 
 use rustc_hash::FxHashMap;
 
 use super::indexed_use::KeyOwner;
+use super::usage_sums::UsageSums;
+use crate::audit::format::route_name::RouteName;
 use crate::audit::format::segment::Point;
 use domain::clock::Micros;
+use domain::identity::OrgId;
 
 /// Microseconds of an hour. Hours are numbered from the epoch.
 pub(crate) const HOUR: u64 = 3_600_000_000;
+
+/// A listed route, or none, of requests to an organization in an hour.
+pub(crate) type RouteHour = (OrgId, Option<RouteName>, u64);
 
 /// Usage of some keys within a stretch of the journal.
 #[derive(Clone, Debug, Default)]
@@ -16,24 +22,19 @@ pub(crate) struct UsageCounts {
     /// Outcomes of uses that began in an earlier stretch, of keys without an admitted use in this one. Such a use may
     /// be the last one of its key.
     pub(crate) late_outcomes: Vec<LateOutcome>,
+    /// Sums of the routes, where all usage of the stretch is given.
+    pub(crate) routes: FxHashMap<RouteHour, UsageSums>,
 }
 
 /// Usage of one key.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KeyUsage {
     /// Hours with uses.
-    pub(crate) hours: Vec<(u64, HourCounts)>,
+    pub(crate) hours: Vec<(u64, UsageSums)>,
     /// The last admitted use.
     pub(crate) last: Option<LastUseLines>,
     /// The last refused use.
     pub(crate) refusal: Option<LineRef>,
-}
-
-/// Requests and refusals of a key within an hour.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct HourCounts {
-    pub(crate) requests: u64,
-    pub(crate) refusals: u64,
 }
 
 /// The lines of the last use of a key.
@@ -68,6 +69,16 @@ pub(crate) struct LateOutcome {
 /// The number of the hour that contains a time.
 pub(crate) fn hour_of(time: Micros) -> u64 {
     time.0 / HOUR
+}
+
+/// The number of the day that contains a time, in UTC. Days are numbered from the epoch.
+pub(crate) fn day_of(time: Micros) -> u64 {
+    hour_of(time) / 24
+}
+
+/// The number of the first hour of a day.
+pub(crate) fn first_hour_of(day: u64) -> u64 {
+    day.saturating_mul(24)
 }
 
 impl UsageCounts {
@@ -139,26 +150,18 @@ impl LineRef {
     }
 }
 
-impl HourCounts {
-    /// Adds uses in the same hour.
-    pub(crate) fn add(&mut self, Self { requests, refusals }: Self) {
-        self.requests = self.requests.saturating_add(requests);
-        self.refusals = self.refusals.saturating_add(refusals);
-    }
-}
-
 impl KeyUsage {
     /// Adds uses in an hour.
-    pub(crate) fn add(&mut self, hour: u64, more: HourCounts) {
+    pub(crate) fn add(&mut self, hour: u64, more: &UsageSums) {
         match self.hours.iter_mut().find(|(number, _)| *number == hour) {
-            Some((_, counts)) => counts.add(more),
-            None => self.hours.push((hour, more)),
+            Some((_, sums)) => sums.add(more),
+            None => self.hours.push((hour, more.clone())),
         }
     }
 
     /// Adds the usage in the stretch that follows this one.
     pub(crate) fn extend(&mut self, later: Self) {
-        later.hours.into_iter().for_each(|(hour, counts)| self.add(hour, counts));
+        later.hours.iter().for_each(|(hour, sums)| self.add(*hour, sums));
         self.last = later.last.or_else(|| self.last.take());
         self.refusal = later.refusal.or_else(|| self.refusal.take());
     }

@@ -1,14 +1,22 @@
-//! Rows of key usage: counts by the hour, and the last use and the last refusal of each key.
+//! Rows of usage: sums by the hour, and the last use and the last refusal of each key.
+//!
+//! A row of sums has those of all keys of one part of an organization in an hour, or of all routes: hundreds of
+//! thousands of keys are some thousand rows a day, which are read fast enough to find the busiest.
 
+use std::collections::BTreeMap;
 use std::io;
 use std::path::Path;
 
-use rusqlite::{Connection, Row, params};
-use rustc_hash::FxHashSet;
+use rusqlite::{Connection, OptionalExtension as _, Row, params};
+use rustc_hash::{FxHashMap, FxHashSet};
 
+use super::database;
+use super::packed_sums::{self, Damaged, Entry, SumsBySubject};
 use super::segment_usage::SegmentUsage;
-use super::usage_counts::{HourCounts, KeyUsage, LastUseLines, LineRef, UsageCounts};
+use super::usage_counts::{KeyUsage, LastUseLines, LineRef, UsageCounts};
+use super::usage_sums::UsageSums;
 use crate::audit::format::lines_at::LinesAt;
+use crate::audit::format::route_name::RouteName;
 use crate::files;
 use domain::identity::OrgId;
 use domain::key::KeyId;
@@ -16,6 +24,13 @@ use domain::key::KeyId;
 /// Keys whose lines are copied at once: some 30 MiB. They are anywhere in the segment, which is read once for each such
 /// part of its keys.
 const KEYS_AT_ONCE: usize = 1 << 16;
+
+/// Parts of the keys of an organization.
+pub(crate) const PARTS: u8 = 64;
+/// Number of the part with the routes.
+const ROUTES: u8 = PARTS;
+/// Hours of a day.
+const HOURS_OF_DAY: u64 = 24;
 
 /// Failure to add usage up.
 #[derive(Debug, thiserror::Error)]
@@ -41,24 +56,18 @@ pub(crate) fn add(database: &Connection, directory: &Path, usage: &SegmentUsage)
 
 /// Adds usage whose lines were copied.
 pub(super) fn add_stored(database: &Connection, counts: &UsageCounts) -> rusqlite::Result<()> {
-    let mut count = database.prepare_cached(
-        "INSERT INTO usage (org, key, hour, requests, refusals) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO UPDATE
-         SET requests = requests + excluded.requests, refusals = refusals + excluded.refusals",
-    )?;
+    add_sums(database, counts)?;
     let mut replace = database.prepare_cached(
         "INSERT OR REPLACE INTO last (org, key, refused, begun, ended, open) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
     )?;
     let mut end =
         database.prepare_cached("UPDATE last SET ended = ?4, open = NULL WHERE org = ?1 AND key = ?2 AND open = ?3")?;
-    // In the order of the tables, whose pages are then written once.
+    // In the order of the table, whose pages are then written once.
     let mut keys: Vec<_> = counts.keys.iter().collect();
     keys.sort_unstable_by_key(|(owner, _)| **owner);
-    for ((org, key), KeyUsage { hours, last, refusal }) in keys {
+    for ((org, key), KeyUsage { last, refusal, .. }) in keys {
+        let Some(key) = key else { continue };
         let (org, key) = (org.as_bytes(), key.as_str());
-        for (hour, HourCounts { requests, refusals }) in hours {
-            let [hour, requests, refusals] = [*hour, *requests, *refusals].map(u64::cast_signed);
-            count.execute(params![org, key, hour, requests, refusals])?;
-        }
         if let Some((last, begun)) = last.as_ref().and_then(|last| Some((last, last.begun.stored()?))) {
             let ended = last.ended.as_ref().and_then(LineRef::stored);
             replace.execute(params![org, key, false, begun, ended, last.open.map(u128::to_be_bytes)])?;
@@ -70,20 +79,87 @@ pub(super) fn add_stored(database: &Connection, counts: &UsageCounts) -> rusqlit
     // The condition on the id skips outcomes of uses that a later one has replaced.
     for late in &counts.late_outcomes {
         let (org, key) = late.owner;
-        if let Some(line) = late.line.stored() {
+        if let Some((key, line)) = key.zip(late.line.stored()) {
             end.execute(params![org.as_bytes(), key.as_str(), late.id.to_be_bytes(), line])?;
         }
     }
     Ok(())
 }
 
-/// Deletes the counts of the hours before one.
-pub(crate) fn delete_hours_before(database: &Connection, hour: u64) -> rusqlite::Result<()> {
-    database.execute("DELETE FROM usage WHERE hour < ?1", [hour.cast_signed()]).map(drop)
+/// Adds the sums of keys and routes, each part of an organization in an hour in one row.
+fn add_sums(database: &Connection, counts: &UsageCounts) -> rusqlite::Result<()> {
+    let mut rows: BTreeMap<(OrgId, u8, u64), SumsBySubject> = BTreeMap::new();
+    for ((org, key), usage) in &counts.keys {
+        let subject = key.map(|key| key.as_bytes().to_vec()).unwrap_or_default();
+        for (hour, sums) in usage.hours.iter().filter(|(_, sums)| *sums != UsageSums::default()) {
+            rows.entry((*org, part_of(*key), *hour)).or_default().insert(subject.clone(), sums.clone());
+        }
+    }
+    for ((org, route, hour), sums) in &counts.routes {
+        let subject = route.map(|route| route.as_str().into()).unwrap_or_default();
+        rows.entry((*org, ROUTES, *hour)).or_default().insert(subject, sums.clone());
+    }
+    let mut load = database.prepare_cached("SELECT sums FROM usage WHERE org = ?1 AND part = ?2 AND hour = ?3")?;
+    for ((org, part, hour), mut more) in rows {
+        let place = params![org.as_bytes(), part, hour.cast_signed()];
+        let stored: Option<Vec<u8>> = load.query_row(place, |row| row.get(0)).optional()?;
+        unpack(&stored.unwrap_or_default(), &mut more)?;
+        store_sums(database, (org, part, hour), &more)?;
+    }
+    Ok(())
 }
 
-/// Loads the usage of some keys of an organization, with the counts from `first_hour` on. Each row is found by the
-/// primary key of its table.
+fn store_sums(
+    database: &Connection,
+    (org, part, hour): (OrgId, u8, u64),
+    sums: &SumsBySubject,
+) -> rusqlite::Result<()> {
+    let sql = "INSERT OR REPLACE INTO usage (org, part, hour, sums) VALUES (?1, ?2, ?3, ?4)";
+    let packed = packed_sums::pack(sums);
+    database.prepare_cached(sql)?.execute(params![org.as_bytes(), part, hour.cast_signed(), packed]).map(drop)
+}
+
+fn unpack(packed: &[u8], to: &mut SumsBySubject) -> rusqlite::Result<()> {
+    packed_sums::unpack_into(packed, to).map_err(|Damaged| damaged())
+}
+
+fn damaged() -> rusqlite::Error {
+    database::damage("sums of usage in the index are damaged")
+}
+
+/// The part of a key among those of its organization: by the character after the organization's tag, which is random.
+/// Sessions are in the first part.
+pub(super) fn part_of(key: Option<KeyId>) -> u8 {
+    key.map_or(0, |key| key.as_bytes()[3] % PARTS)
+}
+
+/// Puts the hours of each day before an hour together in its first one, and deletes what is from before `first`.
+pub(crate) fn tidy(database: &Connection, first: u64, days_before: u64) -> rusqlite::Result<()> {
+    database.execute("DELETE FROM usage WHERE hour < ?1", [first.cast_signed()])?;
+    let day = days_before - days_before % HOURS_OF_DAY;
+    let sql = "SELECT org, part, hour / 24 * 24 FROM usage WHERE hour < ?1 AND hour % 24 > 0 GROUP BY 1, 2, 3";
+    let row = |row: &Row<'_>| {
+        Ok((OrgId::from_bytes(row.get(0)?), row.get::<_, u8>(1)?, row.get::<_, i64>(2)?.cast_unsigned()))
+    };
+    let days: Vec<(OrgId, u8, u64)> =
+        database.prepare(sql)?.query_map([day.cast_signed()], row)?.collect::<Result<_, _>>()?;
+    for (org, part, day) in days {
+        let place = params![org.as_bytes(), part, day.cast_signed()];
+        let of_day = "FROM usage WHERE org = ?1 AND part = ?2 AND hour BETWEEN ?3 AND ?3 + 23";
+        let mut hours = database.prepare_cached(&format!("SELECT sums {of_day}"))?;
+        let mut sums = SumsBySubject::new();
+        let mut rows = hours.query(place)?;
+        while let Some(row) = rows.next()? {
+            unpack(row.get_ref(0)?.as_blob()?, &mut sums)?;
+        }
+        drop(rows);
+        database.prepare_cached(&format!("DELETE {of_day}"))?.execute(place)?;
+        store_sums(database, (org, part, day), &sums)?;
+    }
+    Ok(())
+}
+
+/// Loads the usage of some keys of an organization, with the sums from `first_hour` on.
 pub(crate) fn load(
     database: &Connection,
     org: OrgId,
@@ -91,16 +167,10 @@ pub(crate) fn load(
     first_hour: u64,
 ) -> rusqlite::Result<UsageCounts> {
     let mut counts = UsageCounts::default();
-    let mut hours =
-        database.prepare("SELECT hour, requests, refusals FROM usage WHERE org = ?1 AND key = ?2 AND hour >= ?3")?;
     let mut last = database.prepare("SELECT refused, begun, ended, open FROM last WHERE org = ?1 AND key = ?2")?;
+    let mut parts: BTreeMap<u8, FxHashMap<KeyId, KeyUsage>> = BTreeMap::new();
     for key in keys {
         let mut usage = KeyUsage::default();
-        let mut rows = hours.query(params![org.as_bytes(), key.as_str(), first_hour.cast_signed()])?;
-        while let Some(row) = rows.next()? {
-            let number = |column| row.get::<_, i64>(column).map(i64::cast_unsigned);
-            usage.hours.push((number(0)?, HourCounts { requests: number(1)?, refusals: number(2)? }));
-        }
         let mut rows = last.query(params![org.as_bytes(), key.as_str()])?;
         while let Some(row) = rows.next()? {
             let lines = load_lines(row)?;
@@ -110,11 +180,72 @@ pub(crate) fn load(
                 usage.last = Some(lines);
             }
         }
-        if usage != KeyUsage::default() {
-            counts.keys.insert((org, *key), usage);
-        }
+        parts.entry(part_of(Some(*key))).or_default().insert(*key, usage);
+    }
+    for (part, mut keys) in parts {
+        for_each_entry(database, (org, part, first_hour), |hour, entry| {
+            if let Some(usage) = key_of(entry.subject).and_then(|key| keys.get_mut(&key)) {
+                usage.add(hour, &entry.sums().ok_or_else(damaged)?);
+            }
+            Ok(())
+        })?;
+        let used = keys.into_iter().filter(|(_, usage)| *usage != KeyUsage::default());
+        counts.keys.extend(used.map(|(key, usage)| ((org, Some(key)), usage)));
     }
     Ok(counts)
+}
+
+/// Calls `each` with the hour and each entry of a part of an organization, from an hour on.
+fn for_each_entry(
+    database: &Connection,
+    (org, part, first_hour): (OrgId, u8, u64),
+    mut each: impl FnMut(u64, &Entry<'_>) -> rusqlite::Result<()>,
+) -> rusqlite::Result<()> {
+    let sql = "SELECT hour, sums FROM usage WHERE org = ?1 AND part = ?2 AND hour >= ?3";
+    let mut statement = database.prepare_cached(sql)?;
+    let mut rows = statement.query(params![org.as_bytes(), part, first_hour.cast_signed()])?;
+    while let Some(row) = rows.next()? {
+        let hour = row.get::<_, i64>(0)?.cast_unsigned();
+        let mut failed = Ok(());
+        let read = packed_sums::for_each(row.get_ref(1)?.as_blob()?, |entry| {
+            if failed.is_ok() {
+                failed = each(hour, &entry);
+            }
+        });
+        read.map_err(|Damaged| damaged()).and(failed)?;
+    }
+    Ok(())
+}
+
+/// Calls `each` with the requests and refusals of the keys of one part, of each hour; of sessions without a key.
+pub(crate) fn for_each_key(
+    database: &Connection,
+    (org, part, first_hour): (OrgId, u8, u64),
+    mut each: impl FnMut(Option<KeyId>, [u64; 2]),
+) -> rusqlite::Result<()> {
+    for_each_entry(database, (org, part, first_hour), |_, entry| {
+        each(key_of(entry.subject), [entry.requests, entry.refusals]);
+        Ok(())
+    })
+}
+
+/// Calls `each` with the sums of the routes of an organization, by hour.
+pub(crate) fn for_each_route(
+    database: &Connection,
+    org: OrgId,
+    first_hour: u64,
+    mut each: impl FnMut(Option<RouteName>, u64, &UsageSums),
+) -> rusqlite::Result<()> {
+    for_each_entry(database, (org, ROUTES, first_hour), |hour, entry| {
+        let name = std::str::from_utf8(entry.subject).map_err(|_| damaged())?;
+        let route = Some(name).filter(|name| !name.is_empty()).and_then(RouteName::of_action);
+        each(route, hour, &entry.sums().ok_or_else(damaged)?);
+        Ok(())
+    })
+}
+
+fn key_of(subject: &[u8]) -> Option<KeyId> {
+    std::str::from_utf8(subject).ok()?.parse().ok()
 }
 
 fn load_lines(row: &Row<'_>) -> rusqlite::Result<LastUseLines> {

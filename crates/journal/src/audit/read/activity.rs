@@ -23,8 +23,8 @@ use crate::audit::format::record::{Outcome, Record};
 use crate::audit::format::segment::{self, Block, Point, Segment};
 use crate::audit::format::source::{self, Piece};
 use crate::audit::index::live_index::{LiveIndex, Stretch};
-use crate::audit::index::segment_usage::SegmentUsage;
-use crate::audit::index::usage_counts::{self, HOUR, HourCounts, KeyUsage, LineRef, UsageCounts};
+use crate::audit::index::segment_usage::{OpenPlace, SegmentUsage};
+use crate::audit::index::usage_counts::{self, HOUR, KeyUsage, LineRef, UsageCounts};
 use crate::audit::index::{IndexedEvent, IndexedUse, lookup};
 use domain::clock::{self, Micros};
 use domain::identity::OrgId;
@@ -89,13 +89,13 @@ impl KeyActivity {
         Self { hours: std::array::from_fn(hour), last: None, last_attempt: None }
     }
 
-    /// Adds the counts of the hour with this number. Uses that were recorded by a clock ahead of `now` fall into no
+    /// Adds requests and refusals in the hour with this number. Uses that were recorded by a clock ahead of `now` fall into no
     /// reported hour, as do those of older hours.
-    pub(crate) fn add(&mut self, number: u64, counts: HourCounts) {
+    pub(crate) fn add(&mut self, number: u64, [requests, refusals]: [u64; 2]) {
         let start = Micros(number.saturating_mul(HOUR));
         if let Some(hour) = self.hours.iter_mut().find(|hour| hour.start == start) {
-            hour.requests = hour.requests.saturating_add(counts.requests);
-            hour.refusals = hour.refusals.saturating_add(counts.refusals);
+            hour.requests = hour.requests.saturating_add(requests);
+            hour.refusals = hour.refusals.saturating_add(refusals);
         }
     }
 
@@ -178,7 +178,8 @@ fn count_usage(
     let mut piece = Piece::default();
     for (segment, part, end) in parts {
         part.into_iter().for_each(|part| counts.extend(part));
-        let mut usage = SegmentUsage::new(segment.number, counts.open_last_uses());
+        let open = counts.open_last_uses().into_iter().map(|(id, owner)| (id, OpenPlace::of_last(owner)));
+        let mut usage = SegmentUsage::new(segment.number, open.collect());
         for block in segment::blocks(segment.number, end, segment.length) {
             stop.check()?;
             count_block(directory, block, requested, &mut piece, &mut usage)?;
@@ -241,15 +242,15 @@ fn group_by_key(counts: UsageCounts, keys: &FxHashSet<KeyId>, first_hour: u64) -
     let mut found: HashMap<KeyId, KeyActivity> =
         keys.iter().map(|key| (*key, KeyActivity::empty(first_hour))).collect();
     for ((_, key), usage) in counts.keys {
-        found.insert(key, key_activity(usage, first_hour));
+        found.extend(key.map(|key| (key, key_activity(usage, first_hour))));
     }
     found
 }
 
 fn key_activity(usage: KeyUsage, first_hour: u64) -> KeyActivity {
     let mut activity = KeyActivity::empty(first_hour);
-    for (hour, counts) in usage.hours {
-        activity.add(hour, counts);
+    for (hour, sums) in usage.hours {
+        activity.add(hour, [sums.requests, sums.refusals]);
     }
     let admitted = usage.last.and_then(|last| parse_last_use(&last.begun, last.ended.as_ref()));
     let refused = usage.refusal.and_then(|line| parse_last_use(&line, None));

@@ -3,10 +3,10 @@
 //! - [`reader`]: the handle [`reader::Reader`]: listing and export, by time ([`time_order`]).
 //! - [`join`]: joins each use with its outcome; [`near_id`]: searches for the one with an id.
 //! - [`stop`]: stops reads whose callers are gone.
-//! - [`follower`]: follows a growing journal; [`stream`]: does so from a position on, across restarts, with the uses
-//!   that are open there ([`begun_uses`]), and with the checkpoints in it ([`journal_checkpoint`]); [`record_join`]:
-//!   joins its lines.
+//! - [`follower`]: follows a growing journal; [`stream`]: does so from a position on, across restarts, and with the
+//!   checkpoints in it ([`journal_checkpoint`]); [`record_join`]: joins its lines.
 //! - [`activity`]: requests and refusals of keys by the hour, and their last uses.
+//! - [`range_usage`]: usage of an organization or a key in a range of time, by the index.
 //! - [`verify`]: checks the integrity of a journal; [`verify_report`]: what it found; [`beginning`]: what was removed.
 //! - [`verify_derived`]: checks what was derived from it, too: indexes, and its own checkpoints.
 //! - [`verify_tree`]: checks a journal against checkpoints, of which there are [`copies`]; [`prove`]: proves
@@ -21,11 +21,11 @@ mod near_id;
 mod time_order;
 pub(crate) mod stop;
 pub(crate) mod follower;
-mod begun_uses;
 pub(crate) mod journal_checkpoint;
 pub(crate) mod record_join;
 pub(crate) mod stream;
 pub(crate) mod activity;
+pub(crate) mod range_usage;
 pub(crate) mod metering;
 pub(crate) mod beginning;
 pub(crate) mod verify_report;

@@ -26,6 +26,7 @@ use super::metering::query::UsageQuery;
 use super::metering::report::UsageReport;
 use super::near_id;
 use super::prove::{self, ProveError, RecordProof};
+use super::range_usage::{OrgUsage, RangeRead, UsageRange, UsageSeries};
 use super::stop::StopSignal;
 use super::time_order::TimeOrder;
 use super::verify_derived;
@@ -144,6 +145,28 @@ impl Reader {
     /// If the segments cannot be read, or more than 256 MiB of them are not indexed yet.
     pub fn activity(&self, org: OrgId, keys: &[KeyId], now: Micros) -> io::Result<HashMap<KeyId, KeyActivity>> {
         activity::read_activity(&self.directory, self.live.as_deref(), (org, keys), now, &self.stop)
+    }
+
+    /// Usage of an organization in a range that ends at `now`, with at most `top` keys and routes, by the index.
+    ///
+    /// # Errors
+    /// If the index is behind the journal, or another process has it.
+    pub fn org_usage(&self, org: OrgId, range: UsageRange, now: Micros, top: usize) -> io::Result<OrgUsage> {
+        self.range(range, now)?.of_org(org, top)
+    }
+
+    /// Usage of a key in a range that ends at `now`, by the index.
+    ///
+    /// # Errors
+    /// As [`Reader::org_usage`].
+    pub fn key_usage(&self, org: OrgId, key: KeyId, range: UsageRange, now: Micros) -> io::Result<UsageSeries> {
+        self.range(range, now)?.of_key(org, key)
+    }
+
+    fn range(&self, range: UsageRange, now: Micros) -> io::Result<RangeRead<'_>> {
+        let live = self.live.as_deref();
+        let live = live.ok_or_else(|| io::Error::other("the process that writes it has its index"))?;
+        Ok(RangeRead { directory: &self.directory, live, stop: &self.stop, range, now })
     }
 
     /// Adds the usage of the journal up. Memory is bounded by the rows and the uses that are open at a time.

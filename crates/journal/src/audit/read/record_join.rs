@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use rustc_hash::FxHashMap;
 
-use super::begun_uses::BegunUse;
 use super::journal_checkpoint::{self, JournalCheckpoint};
+use crate::audit::format::begun_uses::BegunUse;
 use crate::audit::format::event::UseEvent;
 use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::record::Record;

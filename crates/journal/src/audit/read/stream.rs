@@ -2,7 +2,7 @@
 //!
 //! - Each use gives one record when its outcome is known. One that stays open for longer gives a record `in_progress`
 //!   before that, when the caller wants it.
-//! - A position is enough to go on from: the uses that are open there are read again ([`super::begun_uses`]).
+//! - A position is enough to go on from: the uses that are open there are read again ([`begun_uses`]).
 //! - It reads up to the end that the writer states, so that no line is delivered that is then withdrawn.
 
 use std::io;
@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::begun_uses;
 use super::journal_checkpoint::JournalCheckpoint;
 use super::record_join::{JoinedPart, RecordJoin};
+use crate::audit::format::begun_uses;
 use crate::audit::format::record::Record;
 use crate::audit::format::segment::{self, BLOCK, Block, Point};
 use crate::audit::format::source::{self, Piece, SegmentSource};

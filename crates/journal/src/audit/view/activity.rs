@@ -10,7 +10,7 @@ use super::joined::{JoinError, Joined, complete};
 use super::order::RecordPlace;
 use crate::audit::filter::Filter;
 use crate::audit::format::record::{Outcome, Record};
-use crate::audit::index::usage_counts::{self, HOUR, HourCounts};
+use crate::audit::index::usage_counts::{self, HOUR};
 use crate::audit::read::activity::{ACTIVITY_HOURS, KeyActivity, LastUse};
 use domain::clock::Micros;
 use domain::identity::{AuthMethod, OrgId};
@@ -44,7 +44,7 @@ pub(super) fn read(
     let counted = std::mem::take(&mut gathered.counted);
     for hour in joined.snapshot.hours((org, keys), since, counted)? {
         let HourOfKey { key, hour, requests, refusals } = hour;
-        gathered.add(key, hour, HourCounts { requests, refusals });
+        gathered.add(key, hour, [requests, refusals]);
     }
     Ok(gathered.finish())
 }
@@ -60,17 +60,13 @@ impl Gathered {
         let key = record.key_id.filter(|key| self.keys.contains_key(key) && record.auth_method == AuthMethod::ApiKey);
         let Some(key) = key else { return };
         let uses = record.uses();
-        let counts = if record.outcome.is_refusal() {
-            HourCounts { requests: 0, refusals: uses }
-        } else {
-            HourCounts { requests: uses, refusals: 0 }
-        };
+        let counts = if record.outcome.is_refusal() { [0, uses] } else { [uses, 0] };
         self.add(key, usage_counts::hour_of(record.time), counts);
         self.counted.push(record.id.to_string());
         self.note_last(record);
     }
 
-    fn add(&mut self, key: KeyId, hour: u64, counts: HourCounts) {
+    fn add(&mut self, key: KeyId, hour: u64, counts: [u64; 2]) {
         if let Some(activity) = self.keys.get_mut(&key) {
             activity.add(hour, counts);
         }

@@ -192,7 +192,7 @@ impl Journal {
     pub async fn record(&self, opening: &Use<'_>, end: UseEnd) -> Result<bool, Unavailable> {
         let completion = self.handle.with_shown_address(opening, |opening| {
             let line = UseLine::of_record(opening, end);
-            let indexed = IndexedUse::from_use(opening, end.outcome);
+            let indexed = IndexedUse::from_use(opening, end);
             self.handle.writer.append(|pending| pending.append_record(&line, indexed))
         });
         match self.handle.writer.wait_written(completion).await {
@@ -230,7 +230,7 @@ impl Journal {
         let mut pending = writer.lock_pending();
         let is_appended = self.handle.with_shown_address(opening, |opening| {
             let line = UseLine::of_record(opening, end);
-            pending.append_attempt(&line, IndexedUse::from_use(opening, end.outcome))
+            pending.append_attempt(&line, IndexedUse::from_use(opening, end))
         });
         if is_appended {
             writer.metrics.backlog.inc();

@@ -29,7 +29,6 @@ use crate::audit::format::segment::{LOCK, Point};
 use crate::audit::format::segment_event::Damaged;
 use crate::audit::index::indexer::Indexer;
 use crate::audit::index::live_index::LiveIndex;
-use crate::audit::index::segment_index;
 use crate::audit::settings::{Durability, Settings};
 use domain::clock;
 use platform::disk;
@@ -134,7 +133,7 @@ pub(crate) fn resume_journal(
     let segment = mem::take(&mut found.segment);
     let damaged = mem::take(&mut found.damaged);
     let mut indexer = Indexer::new(&settings.path, segment.end(), settings.segment_size);
-    let active = indexer.recover(segment.end(), segment_index::owners(found.open.values()))?;
+    let active = indexer.recover(segment.end(), !found.open.is_empty())?;
     // The gateway's name is in the header, so it must be the same for all records of a segment.
     let needs_segment = segment.file.is_none() || found.gateway != settings.gateway;
     let mut pending = first_lines(found, &damaged, &segment, needs_segment.then_some(&settings.gateway))?;

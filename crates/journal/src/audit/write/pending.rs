@@ -188,7 +188,7 @@ impl PendingLines {
         }
         if let Some(ended) = self.end_use(outcome.id) {
             self.advance(ended.time.after(Duration::from_micros(outcome.duration_us.unwrap_or(0))));
-            self.index(IndexedEvent::Outcome(outcome.id.as_u128()));
+            self.index(IndexedEvent::from_outcome(outcome));
             self.push(outcome);
         }
         true

@@ -36,8 +36,9 @@ impl PendingLines {
         open.sort_unstable_by_key(|open| open.time);
         self.ended.extend(open.iter().filter(|open| open.listed_by > 0).map(|open| open.id));
         for open in &open {
-            self.index(IndexedEvent::Outcome(open.id.as_u128()));
-            self.push(&outcome(open));
+            let outcome = outcome(open);
+            self.index(IndexedEvent::from_outcome(&outcome));
+            self.push(&outcome);
         }
         open.len()
     }

@@ -9,12 +9,12 @@ use std::sync::Arc;
 
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use crate::audit::format::event::UseEvent;
-use crate::audit::format::line::{self, EventKind};
-use crate::audit::format::open_uses::{self, OpenUses};
-use crate::audit::format::segment::Point;
-use crate::audit::format::source::SegmentSource;
-use crate::audit::format::{decode, pieces};
+use super::event::UseEvent;
+use super::line::{self, EventKind};
+use super::open_uses::{self, OpenUses};
+use super::segment::Point;
+use super::source::SegmentSource;
+use super::{decode, pieces};
 use crate::files;
 
 /// A use that has begun, and the gateway that recorded it.

@@ -1,0 +1,256 @@
+//! Usage of an organization or of one key in a range of time up to now, by the index: requests by outcome in each hour
+//! or day, the busiest keys and routes.
+//!
+//! - No line is read: the sums of closed segments are in the database of the index, those of the open one in the memory
+//!   of the process that writes it. While the index is behind, the call fails instead of showing less.
+//! - Uses are counted at the time of their beginning, in hours and days of UTC.
+
+use std::cmp::Reverse;
+use std::io;
+use std::path::Path;
+
+use rustc_hash::FxHashMap;
+
+use super::stop::StopSignal;
+use crate::audit::format::route_name::RouteName;
+use crate::audit::format::segment::{self, Point, Segment};
+use crate::audit::index::live_index::{LiveIndex, Stretch};
+use crate::audit::index::lookup::{self, StoredUsage};
+use crate::audit::index::usage_counts::{HOUR, day_of, first_hour_of, hour_of};
+use crate::audit::index::usage_sums::UsageSums;
+use domain::clock::Micros;
+use domain::identity::OrgId;
+use domain::key::KeyId;
+
+/// A range of time that ends now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UsageRange {
+    /// This hour and the 23 before.
+    Day,
+    /// This day and the ones before, so many days together.
+    Days(u16),
+}
+
+/// Usage in one hour or day.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeriodUsage {
+    /// Beginning of the hour or day, in UTC.
+    pub start: Micros,
+    /// The sums of the uses that began in it.
+    pub sums: UsageSums,
+}
+
+/// Usage in the hours or days of a range, oldest first.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsageSeries {
+    /// All hours or days of the range, also those without uses.
+    pub periods: Vec<PeriodUsage>,
+    /// The time from which on uses are counted; `None` when that is the whole range.
+    pub complete_from: Option<Micros>,
+}
+
+/// Requests and refusals of a key; of the web sessions of all users without a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BusyKey {
+    /// The key.
+    pub key: Option<KeyId>,
+    /// Admitted uses.
+    pub requests: u64,
+    /// Refused uses.
+    pub refusals: u64,
+}
+
+/// Usage of an organization in a range.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct OrgUsage {
+    /// Its hours or days.
+    pub series: UsageSeries,
+    /// The keys with most requests, admitted and refused, busiest first.
+    pub keys: Vec<BusyKey>,
+    /// The routes by their names with most requests, busiest first; without a name requests of no listed route.
+    pub routes: Vec<(Option<String>, UsageSums)>,
+}
+
+impl UsageRange {
+    /// The ranges that are shown.
+    pub const ALL: [Self; 4] = [Self::Day, Self::Days(7), Self::Days(30), Self::Days(90)];
+
+    /// Number of hours or days.
+    fn periods(self) -> u64 {
+        match self {
+            Self::Day => 24,
+            Self::Days(days) => days.into(),
+        }
+    }
+
+    /// Hours of a period.
+    fn hours(self) -> u64 {
+        match self {
+            Self::Day => 1,
+            Self::Days(_) => 24,
+        }
+    }
+
+    /// The number of the first hour of the range.
+    fn first_hour(self, now: Micros) -> u64 {
+        let last = match self {
+            Self::Day => hour_of(now),
+            Self::Days(_) => first_hour_of(day_of(now)),
+        };
+        last.saturating_sub((self.periods() - 1) * self.hours())
+    }
+
+    /// The beginning of the range: a whole hour, or a day in UTC.
+    pub fn start(self, now: Micros) -> Micros {
+        Micros(self.first_hour(now).saturating_mul(HOUR))
+    }
+
+    pub(crate) fn empty(self, now: Micros) -> Vec<PeriodUsage> {
+        let start = |n: u64| Micros((self.first_hour(now) + n * self.hours()).saturating_mul(HOUR));
+        (0..self.periods()).map(|n| PeriodUsage { start: start(n), sums: UsageSums::default() }).collect()
+    }
+
+    /// The hour or day among `periods` that contains an hour; `None` when it is outside of the range.
+    fn period_of(self, periods: &mut [PeriodUsage], hour: u64) -> Option<&mut UsageSums> {
+        let first = hour_of(periods.first()?.start);
+        let place = usize::try_from(hour.checked_sub(first)? / self.hours()).ok()?;
+        periods.get_mut(place).map(|period| &mut period.sums)
+    }
+}
+
+/// What of the journal is to be read, and by whom.
+#[derive(Clone, Copy)]
+pub(crate) struct RangeRead<'a> {
+    pub(crate) directory: &'a Path,
+    pub(crate) live: &'a LiveIndex,
+    pub(crate) stop: &'a StopSignal,
+    pub(crate) range: UsageRange,
+    pub(crate) now: Micros,
+}
+
+/// A part of the journal whose sums are in memory, a key of it, the hour, and its requests and refusals.
+type LiveKey = (Stretch, Option<KeyId>, [u64; 2]);
+
+impl RangeRead<'_> {
+    /// The usage of an organization, with at most `top` keys and routes.
+    pub(crate) fn of_org(self, org: OrgId, top: usize) -> io::Result<OrgUsage> {
+        let first_hour = self.range.first_hour(self.now);
+        // In this order, what leaves the memory is in the database, which is read next.
+        let mut live_routes: Vec<(Stretch, (Option<RouteName>, u64), UsageSums)> = Vec::new();
+        self.live.for_each_route(org, |stretch, route, hour, sums| {
+            live_routes.push((stretch, (route, hour), sums.clone()));
+        });
+        let mut live_keys: Vec<LiveKey> = Vec::new();
+        self.live.for_each_key(org, |stretch, key, hour, sums| {
+            if hour >= first_hour {
+                live_keys.push((stretch, key, [sums.requests, sums.refusals]));
+            }
+        });
+        let stored = self.stored()?;
+        live_keys.retain(|(stretch, ..)| stretch.follows(stored.covered));
+        let mut periods = self.range.empty(self.now);
+        let mut routes: FxHashMap<Option<RouteName>, UsageSums> = FxHashMap::default();
+        let mut add = |route: Option<RouteName>, hour: u64, sums: &UsageSums| {
+            if let Some(period) = self.range.period_of(&mut periods, hour) {
+                period.add(sums);
+                routes.entry(route).or_default().add(sums);
+            }
+        };
+        stored.for_each_route(org, first_hour, &mut add).map_err(io::Error::other)?;
+        let uncovered = live_routes.iter().filter(|(stretch, ..)| stretch.follows(stored.covered));
+        uncovered.for_each(|(_, (route, hour), sums)| add(*route, *hour, sums));
+        let routes = busiest(routes.into_iter().collect(), top, |(_, sums)| (sums.requests, sums.refusals));
+        let routes = routes.into_iter().map(|(route, sums)| (route.map(|route| route.as_str().to_owned()), sums));
+        let keys = self.busiest_keys(&stored, (org, first_hour), live_keys, top)?;
+        Ok(OrgUsage { series: self.series(periods, &stored), keys, routes: routes.collect() })
+    }
+
+    /// The usage of a key.
+    pub(crate) fn of_key(self, org: OrgId, key: KeyId) -> io::Result<UsageSeries> {
+        let keys = [key].into_iter().collect();
+        let live = self.live.usage(org, &keys);
+        let stored = self.stored()?;
+        let counts = stored.load(org, &keys, self.range.first_hour(self.now)).map_err(io::Error::other)?;
+        let mut periods = self.range.empty(self.now);
+        let live = live.into_iter().filter(|(stretch, _)| stretch.follows(stored.covered)).map(|(_, counts)| counts);
+        for counts in [counts].into_iter().chain(live) {
+            for (hour, sums) in counts.keys.values().flat_map(|usage| &usage.hours) {
+                if let Some(period) = self.range.period_of(&mut periods, *hour) {
+                    period.add(sums);
+                }
+            }
+        }
+        Ok(self.series(periods, &stored))
+    }
+
+    /// What is stored; fails while the index is behind.
+    fn stored(&self) -> io::Result<StoredUsage> {
+        let stretches = self.live.stretches();
+        let stored = lookup::stored_usage(self.directory).map_err(io::Error::other)?;
+        let is_there = |segment: &Segment| {
+            segment.number <= stored.covered.segment || stretches.iter().any(|live| live.segment == segment.number)
+        };
+        // A segment that began since is empty in this view.
+        let last = stretches.last().map_or(0, |last| last.segment);
+        let missing = segment::list(self.directory)?.into_iter().find(|one| one.number <= last && !is_there(one));
+        match missing {
+            Some(segment) => Err(io::Error::other(format!(
+                "its index is being built, and has not come to segment {} yet; try again in a minute",
+                segment.number
+            ))),
+            None => Ok(stored),
+        }
+    }
+
+    fn series(&self, periods: Vec<PeriodUsage>, stored: &StoredUsage) -> UsageSeries {
+        let complete_from = Some(stored.since).filter(|since| *since > self.range.start(self.now));
+        UsageSeries { periods, complete_from }
+    }
+
+    /// The busiest keys, part by part: the sums of one part are in memory at a time.
+    fn busiest_keys(
+        &self,
+        stored: &StoredUsage,
+        (org, first_hour): (OrgId, u64),
+        mut live: Vec<LiveKey>,
+        top: usize,
+    ) -> io::Result<Vec<BusyKey>> {
+        live.sort_unstable_by_key(|(_, key, _)| StoredUsage::part_of(*key));
+        let mut found: Vec<BusyKey> = Vec::new();
+        let mut live = live.into_iter().peekable();
+        for part in StoredUsage::parts() {
+            self.stop.check()?;
+            let mut keys: FxHashMap<Option<KeyId>, [u64; 2]> = FxHashMap::default();
+            let mut add = |key: Option<KeyId>, [requests, refusals]: [u64; 2]| {
+                let sums = keys.entry(key).or_default();
+                *sums = [sums[0].saturating_add(requests), sums[1].saturating_add(refusals)];
+            };
+            stored.for_each_key((org, part, first_hour), &mut add).map_err(io::Error::other)?;
+            while let Some((_, key, counts)) = live.next_if(|(_, key, _)| StoredUsage::part_of(*key) == part) {
+                add(key, counts);
+            }
+            found.extend(keys.into_iter().map(|(key, [requests, refusals])| BusyKey { key, requests, refusals }));
+            found = busiest(found, top, |busy| (busy.requests, busy.refusals));
+        }
+        Ok(found)
+    }
+}
+
+impl Stretch {
+    /// True when its sums come after what is stored up to this point.
+    fn follows(&self, covered: Point) -> bool {
+        self.segment > covered.segment || (self.segment == covered.segment && self.from >= covered.offset)
+    }
+}
+
+/// The subjects with most requests, admitted and refused, busiest first.
+fn busiest<T>(mut all: Vec<T>, top: usize, counts: impl Fn(&T) -> (u64, u64)) -> Vec<T> {
+    let rank = |subject: &T| {
+        let (requests, refusals) = counts(subject);
+        Reverse(requests.saturating_add(refusals))
+    };
+    all.retain(|subject| rank(subject) < Reverse(0));
+    all.sort_by_key(rank);
+    all.truncate(top);
+    all
+}
