@@ -112,7 +112,18 @@ pub(crate) fn use_filter(request: &ControlRequest) -> Result<UseFilter, Manageme
     Ok(UseFilter {
         outcome: request.parameter("outcome").map(outcome).transpose()?,
         refused: boolean(request, "refused")?,
+        since: time(request, "since")?,
+        until: time(request, "until")?,
     })
+}
+
+/// The time of a query parameter.
+pub(crate) fn time(request: &ControlRequest, name: &str) -> Result<Option<Micros>, ManagementError> {
+    let parse = |text: &str| {
+        let must = format!("`{name}` must be an RFC 3339 time, such as 2026-01-31T12:00:00Z");
+        text.parse().map_err(|_| ManagementError::InvalidQuery(must))
+    };
+    request.parameter(name).map(parse).transpose()
 }
 
 fn outcome(text: &str) -> Result<Outcome, ManagementError> {

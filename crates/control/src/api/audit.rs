@@ -5,17 +5,35 @@ use std::str::FromStr;
 
 use super::call::Call;
 use super::{Answer, csv, input};
-use crate::json_input::use_filter;
+use crate::json_input::{time, use_filter};
 use crate::management;
 use crate::management::{ACTIONS, ChangeEntry, ChangeFilter, ManagementError, UsageRequest, UsageScope, UseFilter};
 use crate::request::ControlRequest;
-use domain::clock::Micros;
-use journal::audit::{BillingPeriod, Filter, RecordKind, UsageBy};
+use journal::audit::{BillingPeriod, Filter, RecordKind, UsageBy, UsageRange};
 
 pub(super) async fn show_usage(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let management = call.management();
     let request = usage(call.request, management::has_fleet(management))?;
     Ok(Answer::new(&management::show_usage(management, call.actor, request, call.now()).await?))
+}
+
+pub(super) async fn show_overview(call: &Call<'_>) -> Result<Answer, ManagementError> {
+    let (org, range) = (call.org()?, range(call.request)?);
+    Ok(Answer::new(&management::show_overview(call.management(), call.actor, &org, range, call.now()).await?))
+}
+
+pub(super) async fn show_key_usage(call: &Call<'_>) -> Result<Answer, ManagementError> {
+    let (key, range) = (call.key()?, range(call.request)?);
+    Ok(Answer::new(&management::show_key_usage(call.management(), call.actor, key, range, call.now()).await?))
+}
+
+/// The range that a query asks for; a day by default.
+pub(crate) fn range(request: &ControlRequest) -> Result<UsageRange, ManagementError> {
+    let Some(name) = request.parameter("range") else { return Ok(UsageRange::Day) };
+    UsageRange::from_name(name).ok_or_else(|| {
+        let names = UsageRange::ALL.map(UsageRange::name).join(", ");
+        ManagementError::InvalidQuery(format!("`range` must be one of {names}"))
+    })
 }
 
 pub(super) async fn list_records(call: &Call<'_>) -> Result<Answer, ManagementError> {
@@ -70,14 +88,15 @@ pub(crate) fn changes(request: &ControlRequest) -> Result<ChangeFilter, Manageme
     if by.is_some_and(str::is_empty) {
         return Err(ManagementError::InvalidQuery("`by` is empty; give a user, or leave it out".into()));
     }
+    let UseFilter { outcome, since, until, .. } = use_filter(request)?;
     Ok(ChangeFilter {
         by: by.unwrap_or_default().to_owned(),
         token: parsed(request, "token", "the id of a token")?,
         key: parsed(request, "key", "the id of a key")?,
         action: request.parameter("action").map(action).transpose()?,
-        outcome: use_filter(request)?.outcome,
-        since: time(request, "since")?,
-        until: time(request, "until")?,
+        outcome,
+        since,
+        until,
     })
 }
 
@@ -117,15 +136,15 @@ fn usage(request: &ControlRequest, has_fleet: bool) -> Result<UsageRequest, Mana
 /// The filter of a list of records, without its organization.
 fn records(request: &ControlRequest) -> Result<Filter, ManagementError> {
     let kinds = [("request", RecordKind::Request), ("change", RecordKind::Change)];
-    let UseFilter { outcome, refused } = use_filter(request)?;
+    let UseFilter { outcome, refused, since, until } = use_filter(request)?;
     Ok(Filter {
         key: parsed(request, "key", "the id of a key")?,
         user: parsed(request, "user", "the id of a user")?,
         subject: parsed(request, "subject", "the id of a user")?,
         token: parsed(request, "token", "the id of a token")?,
         org: None,
-        since: time(request, "since")?,
-        until: time(request, "until")?,
+        since,
+        until,
         id: parsed(request, "id", "the id of a request")?,
         action: None,
         outcome,
@@ -133,10 +152,6 @@ fn records(request: &ControlRequest) -> Result<Filter, ManagementError> {
         refused,
         covers: None,
     })
-}
-
-fn time(request: &ControlRequest, name: &str) -> Result<Option<Micros>, ManagementError> {
-    parsed(request, name, "an RFC 3339 time, such as 2026-01-31T12:00:00Z")
 }
 
 fn parsed<T: FromStr>(request: &ControlRequest, name: &str, what: &str) -> Result<Option<T>, ManagementError> {

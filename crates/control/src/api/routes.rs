@@ -65,11 +65,13 @@ const CHANGES: &[&str] = &["cursor", "limit", "by", "token", "key", "action", "o
 /// The same without a page.
 const ALL_CHANGES: &[&str] = &["by", "token", "key", "action", "outcome", "since", "until"];
 /// Query parameters of a list of requests.
-const USES: &[&str] = &["cursor", "limit", "outcome", "refused"];
+const USES: &[&str] = &["cursor", "limit", "outcome", "refused", "since", "until"];
 /// Query parameters of a quota.
 const QUOTA: &[&str] = &["org", "user", "key"];
 /// Query parameters of usage.
 const USAGE: &[&str] = &["by", "per", "since", "until", "org", "by_gateway", "scope"];
+/// Query parameters of usage in a range of time.
+const RANGE: &[&str] = &["range"];
 /// Query parameters of a list of audit records.
 const RECORDS: &[&str] = &[
     "cursor", "limit", "org", "key", "user", "subject", "token", "since", "until", "id", "outcome", "refused", "kind",
@@ -94,6 +96,7 @@ pub(super) const ROUTES: &[Route] = &[
     put("orgs/{org}/keys/by-digest/{sha256}", ADMIN, |call| Box::pin(keys::put(call))).of(Subject::Org),
     post("orgs/{org}/keys/import", ADMIN, |call| Box::pin(keys::import(call))).of(Subject::Org),
     get("orgs/{org}/activity", ALL, &["keys"], |call| Box::pin(audit::show_activity(call))),
+    get("orgs/{org}/overview", ALL, RANGE, |call| Box::pin(audit::show_overview(call))),
     get("orgs/{org}/changes", ALL, CHANGES, |call| Box::pin(audit::list_changes(call))),
     get("orgs/{org}/changes.csv", ALL, ALL_CHANGES, |call| Box::pin(audit::list_changes_as_csv(call))),
     get("orgs/{org}/changes.ndjson", ALL, ALL_CHANGES, |call| Box::pin(audit::list_changes_as_ndjson(call))),
@@ -109,6 +112,7 @@ pub(super) const ROUTES: &[Route] = &[
     post("keys/{key}/disable", ALL, |call| Box::pin(keys::disable(call))).withdrawal().of(Subject::Key),
     post("keys/{key}/enable", ALL, |call| Box::pin(keys::enable(call))).of(Subject::Key),
     get("keys/{key}/requests", ALL, USES, |call| Box::pin(audit::list_uses(call))),
+    get("keys/{key}/usage", ALL, RANGE, |call| Box::pin(audit::show_key_usage(call))),
     get("keys/{key}/explain", ALL, &[], |call| Box::pin(keys::explain(call))),
     post("leaks", ADMIN, |call| Box::pin(keys::report_leak(call))).withdrawal(),
     put("apply", ADMIN, |call| Box::pin(apply::apply(call))).with_query(&["dry_run"]),

@@ -22,8 +22,9 @@ pub(super) enum SignInEndpoint {
 /// The pages and forms for signed-in users.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum PageEndpoint {
-    /// Redirects to the keys.
+    /// Redirects to the overview, or, of a user who is no admin, to the keys.
     Home,
+    ShowOverview,
     ListKeys,
     /// Redirects to the list of what was searched for.
     SearchKeys,

@@ -60,6 +60,7 @@ const ROUTES: &[Route] = &[
     page("POST", "org",                   SignIn(SignInEndpoint::ChooseOrg)),
 
     page("GET",  "",                      Page(PageEndpoint::Home)),
+    page("GET",  "overview",              Page(PageEndpoint::ShowOverview)),
     page("GET",  "keys",                  Page(PageEndpoint::ListKeys)),
     page("POST", "keys",                  Page(PageEndpoint::SearchKeys)),
     page("GET",  "keys/new",              Page(PageEndpoint::ShowCreateKey)),
@@ -124,7 +125,7 @@ pub(super) fn hide_token<'a>(base: &str, path: &'a str) -> Cow<'a, str> {
 /// Returns `true` if a path is among the pages for signed-in users, also when no page has it: a visitor is sent to sign
 /// in before the dashboard says which of these addresses exist.
 pub(super) fn requires_session(segments: &[&str]) -> bool {
-    matches!(segments, [""] | ["keys" | "audit" | "users" | "sessions" | "tokens", ..])
+    matches!(segments, [""] | ["overview" | "keys" | "audit" | "users" | "sessions" | "tokens", ..])
 }
 
 impl Route {

@@ -60,6 +60,7 @@ mod quota;
 mod records;
 mod changes;
 mod read_queue;
+mod range_usage;
 mod session;
 mod sessions;
 mod session_end;
@@ -126,6 +127,9 @@ pub use patches::{KeyUpdate, OrgUpdate, UserUpdate, update_key, update_org, upda
 pub use quota::{
     Quota, QuotaOwner, QuotaRecount, Stretch, UNTIL_RECORDED, count_units, recount_quota, reset_quota, show_quota,
 };
+pub use range_usage::{
+    Count, KeyShare, KeyUsage, Overview, Period, RouteShare, Series, Sums, UsedBy, show_key_usage, show_overview,
+};
 pub use records::list_records;
 pub(crate) use replay::{Replay, idempotency_place, idempotency_record, replay};
 pub use rotation::{Rotation, rotate_key};
@@ -145,7 +149,7 @@ pub use unix_user::UnixUser;
 pub use unused_keys::sweep_unused_keys;
 pub(crate) use usage::has_fleet;
 pub use usage::{UsageRequest, UsageScope, show_usage};
-pub use usage_summary::{UsageItem, UsageSummary};
+pub use usage_summary::{Outcomes, UsageItem, UsageSummary};
 pub use user::{Responsible, User, UserKind, UserStatus};
 pub use users::{UserGrants, create_user, list_users, remove_user, resume_user, show_user, suspend_user};
 pub use uses::{Activity, ActivityReport, UseFilter, UsePage, key_activity, list_uses, set_fleet};

@@ -85,7 +85,8 @@ enum Subject {
 }
 
 /// The count of each outcome by its name, in the order of [`Outcome::all`].
-struct Outcomes(Vec<(Outcome, u64)>);
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Outcomes(pub Vec<(Outcome, u64)>);
 
 impl UsageSummary {
     /// The reports of gateways as one.

@@ -14,7 +14,7 @@ use super::authorization::{Access, authorize};
 use super::cursor::cursor_sealer;
 use super::operands::find_org;
 use super::{Actor, Management, ManagementError, operands};
-use domain::clock::Micros;
+use domain::clock::{self, Micros};
 use domain::key::KeyId;
 use domain::management_token::TokenScope;
 use domain::page::{Page, PageQuery};
@@ -33,6 +33,12 @@ pub struct UseFilter {
     pub outcome: Option<Outcome>,
     /// `true`: only refused uses; `false`: only the others.
     pub refused: Option<bool>,
+    /// Uses from this time on.
+    #[serde(with = "clock::rfc3339::option")]
+    pub since: Option<Micros>,
+    /// Uses before this time.
+    #[serde(with = "clock::rfc3339::option")]
+    pub until: Option<Micros>,
 }
 
 /// Page of the uses of a key, newest first.
@@ -93,9 +99,10 @@ pub async fn list_uses(
     now: Micros,
 ) -> Result<UsePage, ManagementError> {
     authorize(management, actor, Access::Key(key, TokenScope::UsageRead), now).await?;
-    let UseFilter { outcome, refused } = filter;
+    let UseFilter { outcome, refused, since, until } = filter;
     let query = ("uses", key, filter);
-    let filter = Filter { key: Some(key), outcome, refused, kind: Some(RecordKind::Request), ..Filter::default() };
+    let kind = Some(RecordKind::Request);
+    let filter = Filter { key: Some(key), outcome, refused, since, until, kind, ..Filter::default() };
     page_of_records(management, actor, &query, filter, page).await
 }
 

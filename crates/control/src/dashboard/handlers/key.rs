@@ -2,76 +2,69 @@
 
 use std::time::Duration;
 
-use super::keys::activity_chart;
-use super::{HandlerResult, PageContext, key_id, key_policy, keys, render};
+use super::policy_form::parse_date;
+use super::{HandlerResult, PageContext, key_id, key_policy, keys, overview, render};
 use crate::dashboard::pages::{
     AdmissionFilter, BudgetCell, Gauge, KeyDetails, KeyLimits, KeyPage, LimitUsage, NavEntry, OutcomeText, PlanCell,
-    PolicyFacts, RecordSource, ResponsibleCell, Timestamp, UseFilter as PageFilter, UseRow, Verdict, format_count,
-    link,
+    PolicyFacts, ResponsibleCell, ShareRow, Timestamp, UsagePart, UseFilter as PageFilter, UseRow, UsedByPart, Verdict,
+    format_count, link,
 };
 use crate::management;
 use crate::management::{
-    ActivityReport, Explanation, Key, KeyActor, KeyStatus, LimitStatus, ManagementError, Org, UseFilter, UsePage, User,
+    ActivityReport, Count, Explanation, Key, KeyActor, KeyStatus, KeyUsage, LimitStatus, ManagementError, Org,
+    UseFilter, UsePage, UsedBy, User,
 };
 use domain::key::KeyId;
-use domain::page::{PageLimit, PageQuery};
-use journal::audit::{Outcome, Record};
+use domain::page::PageLimit;
+use journal::audit::{Outcome, Record, UsageRange};
 use platform::settings::WithUnit;
 
 /// Uses on a page.
 const PAGE_SIZE: PageLimit = PageLimit::of(20);
-/// Refused uses that are shown beside.
-const REFUSALS: PageLimit = PageLimit::of(5);
+const DAY: Duration = Duration::from_secs(24 * 3600);
 
 /// Records about a key; each is `None` when it cannot be read.
 struct KeyRecords {
     activity: Option<ActivityReport>,
+    usage: Option<KeyUsage>,
     uses: Option<UsePage>,
-    refusals: Option<UsePage>,
 }
 
 pub(super) async fn show_key(context: &PageContext<'_>, id: &str) -> HandlerResult {
     let explanation =
         management::explain_key(context.management, &context.actor, key_id(id)?, context.request.now).await?;
-    let records = key_records(context, explanation.key.id).await?;
-    render(&key_page(context, explanation, records).await?)
+    let range = overview::chosen_range(context);
+    let records = key_records(context, explanation.key.id, range).await?;
+    render(&key_page(context, explanation, range, records).await?)
 }
 
-async fn key_records(context: &PageContext<'_>, key: KeyId) -> Result<KeyRecords, ManagementError> {
-    let refused = UseFilter { refused: Some(true), outcome: None };
+async fn key_records(context: &PageContext<'_>, key: KeyId, range: UsageRange) -> Result<KeyRecords, ManagementError> {
+    let PageContext { management, actor, request, .. } = context;
+    let filter = use_filter(&page_filter(context));
+    let uses = management::list_uses(management, actor, key, filter, &context.page_query(PAGE_SIZE), request.now).await;
+    let usage = management::show_key_usage(management, actor, key, range, request.now).await;
     Ok(KeyRecords {
         activity: keys::key_activity(context, vec![key]).await?,
-        uses: uses(context, key, use_filter(page_filter(context)), &context.page_query(PAGE_SIZE)).await?,
-        refusals: uses(context, key, refused, &PageQuery::first(REFUSALS)).await?,
+        usage: context.if_readable(usage, "the usage of a key")?,
+        uses: context.if_readable(uses, "the requests with a key")?,
     })
-}
-
-/// Some uses of a key; `None` when the journal cannot be read.
-async fn uses(
-    context: &PageContext<'_>,
-    key: KeyId,
-    filter: UseFilter,
-    page: &PageQuery,
-) -> Result<Option<UsePage>, ManagementError> {
-    let uses = management::list_uses(context.management, &context.actor, key, filter, page, context.request.now).await;
-    context.if_readable(uses, "the requests with a key")
 }
 
 async fn key_page(
     context: &PageContext<'_>,
     explanation: Explanation,
+    range: UsageRange,
     records: KeyRecords,
 ) -> Result<KeyPage, ManagementError> {
     let Explanation { verdict, key, user, org, standing } = explanation;
-    let KeyRecords { activity, uses, refusals } = records;
-    let own_activity = activity.as_ref().and_then(|report| report.keys.get(&key.id));
+    let KeyRecords { activity, usage, uses } = records;
     let filter = page_filter(context);
-    let older = |uses: &Option<UsePage>, filter| {
-        let cursor = uses.as_ref().and_then(|uses| uses.page.next.as_ref());
-        cursor.map(|cursor| uses_href(context, key.id, filter, cursor))
-    };
-    let only_refused = PageFilter { admission: AdmissionFilter::Refused, outcome: None };
     let is_revoked = key.status == KeyStatus::Revoked;
+    let page = format!("{}/keys/{}", context.base, key.id);
+    let range_usage = usage.as_ref().map(|usage| {
+        let last = usage.used_by.refusals.iter().map(|record| use_row(context, record)).collect();
+        overview::range_usage(context, &usage.usage, last)
+    });
     Ok(KeyPage {
         layout: context.layout(NavEntry::Keys).await?,
         key: key_details(context, &key, &user, activity.as_ref()),
@@ -81,26 +74,29 @@ async fn key_page(
             .then(|| limit_usage(context, &standing, key_budget(context, &standing, &key, &user, &org))),
         policy: PolicyFacts { concurrent: concurrent(&key), ..key_policy::policy_facts(context, &key.policy) },
         verdict: Verdict { admitted: is_admitted(&key, &standing), sentence: verdict },
-        activity: own_activity.map(activity_chart),
-        older_refusals: older(&refusals, only_refused),
-        refusals: refusals.iter().flat_map(|uses| &uses.page.items).map(|record| use_row(context, record)).collect(),
-        newer: context.page_query(PAGE_SIZE).cursor.map(|_| uses_href(context, key.id, filter, "")),
-        older: older(&uses, filter),
+        part: UsagePart::new(range, |name| format!("{}#usage", link(&page, &[("range", name)])), range_usage),
+        used_by: usage.map(|usage| used_by(&usage.used_by)).filter(|used_by| used_by.requests > 0),
+        newer: context.page_query(PAGE_SIZE).cursor.map(|_| uses_href(context, key.id, &filter, "")),
+        older: uses
+            .as_ref()
+            .and_then(|uses| uses.page.next.as_ref())
+            .map(|cursor| uses_href(context, key.id, &filter, cursor)),
         filter,
-        source: key_source(context, activity.as_ref(), uses.as_ref()),
+        source: uses.as_ref().map(|uses| keys::record_source(context, &uses.gateway, uses.view.as_ref())),
         uses: uses.map(|uses| uses.page.items.iter().map(|record| use_row(context, record)).collect()),
     })
 }
 
-/// The source of the uses, or, without them, of the activity.
-fn key_source(
-    context: &PageContext<'_>,
-    activity: Option<&ActivityReport>,
-    uses: Option<&UsePage>,
-) -> Option<RecordSource> {
-    let of_uses = uses.map(|uses| (&uses.gateway, uses.view.as_ref()));
-    let of_activity = activity.map(|report| (&report.gateway, report.view.as_ref()));
-    of_uses.or(of_activity).map(|(gateway, view)| keys::record_source(context, gateway, view))
+fn used_by(used_by: &UsedBy) -> UsedByPart {
+    let UsedBy { requests, is_all, routes, addresses, agents, .. } = used_by;
+    let shares = |counts: &[Count]| ShareRow::of_counts(counts, *requests);
+    UsedByPart {
+        requests: *requests,
+        is_all: *is_all,
+        routes: shares(routes),
+        addresses: shares(addresses),
+        agents: shares(agents),
+    }
 }
 
 fn key_details(context: &PageContext<'_>, key: &Key, user: &User, report: Option<&ActivityReport>) -> KeyDetails {
@@ -132,13 +128,16 @@ fn page_filter(context: &PageContext<'_>) -> PageFilter {
     PageFilter {
         admission: AdmissionFilter::from_name(parameter("show")).unwrap_or(AdmissionFilter::All),
         outcome: OutcomeText::from_name(parameter("outcome")),
+        from: parameter("from").to_owned(),
+        to: parameter("to").to_owned(),
     }
 }
 
 /// The address of the key's uses from a cursor on; with an empty cursor, of the newest.
-fn uses_href(context: &PageContext<'_>, id: KeyId, filter: PageFilter, cursor: &str) -> String {
-    let outcome = filter.outcome.map_or("", |outcome| outcome.name);
-    let query = [("show", filter.admission.name()), ("outcome", outcome), ("cursor", cursor)];
+fn uses_href(context: &PageContext<'_>, id: KeyId, filter: &PageFilter, cursor: &str) -> String {
+    let PageFilter { admission, outcome, from, to } = filter;
+    let outcome = outcome.map_or("", |outcome| outcome.name);
+    let query = [("show", admission.name()), ("outcome", outcome), ("from", from), ("to", to), ("cursor", cursor)];
     format!("{}#requests", link(&format!("{}/keys/{id}", context.base), &query))
 }
 
@@ -183,14 +182,16 @@ pub(super) fn use_row(context: &PageContext<'_>, record: &Record) -> UseRow {
     }
 }
 
-fn use_filter(filter: PageFilter) -> UseFilter {
+fn use_filter(filter: &PageFilter) -> UseFilter {
     let refused = match filter.admission {
         AdmissionFilter::All => None,
         AdmissionFilter::Admitted => Some(false),
         AdmissionFilter::Refused => Some(true),
     };
     let outcome = filter.outcome.and_then(|outcome| Outcome::from_name(outcome.name));
-    UseFilter { refused, outcome }
+    // A text that is no day is ignored, as one that is no outcome is.
+    let (since, until) = (parse_date(&filter.from), parse_date(&filter.to).map(|day| day.after(DAY)));
+    UseFilter { refused, outcome, since, until }
 }
 
 fn outcome_text(record: &Record) -> &'static OutcomeText {

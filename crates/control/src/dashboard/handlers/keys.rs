@@ -55,7 +55,7 @@ pub(super) async fn list_keys(context: &PageContext<'_>) -> HandlerResult {
 }
 
 /// The budget of the organization, as its admins see it.
-async fn org_budget(context: &PageContext<'_>) -> Result<Option<BudgetCell>, ManagementError> {
+pub(super) async fn org_budget(context: &PageContext<'_>) -> Result<Option<BudgetCell>, ManagementError> {
     if !context.user.is_admin() {
         return Ok(None);
     }
@@ -201,18 +201,19 @@ fn fleet_freshness(context: &PageContext<'_>, gateways: &[GatewayFreshness]) -> 
 }
 
 fn filter_query(filter: &KeyFilter) -> KeyQuery {
-    let query = KeyQuery { text: filter.text.clone(), newest_first: true, ..KeyQuery::default() };
-    match filter.state {
-        None => query,
-        Some(StateFilter::Status(status)) => KeyQuery { status: Some(status), ..query },
-        // Keys that are refused already need no attention.
-        Some(StateFilter::Expiring) => KeyQuery { expires_within: Some(EXPIRING), ..active(query) },
-        Some(StateFilter::Unused) => KeyQuery { unused_for: Some(UNUSED), ..active(query) },
-    }
+    let query = filter.state.map_or_else(KeyQuery::default, state_query);
+    KeyQuery { text: filter.text.clone(), newest_first: true, ..query }
 }
 
-fn active(query: KeyQuery) -> KeyQuery {
-    KeyQuery { status: Some(KeyStatus::Active), ..query }
+/// The keys in a state.
+pub(super) fn state_query(state: StateFilter) -> KeyQuery {
+    let active = KeyQuery { status: Some(KeyStatus::Active), ..KeyQuery::default() };
+    match state {
+        StateFilter::Status(status) => KeyQuery { status: Some(status), ..active },
+        // Keys that are refused already need no attention.
+        StateFilter::Expiring => KeyQuery { expires_within: Some(EXPIRING), ..active },
+        StateFilter::Unused => KeyQuery { unused_for: Some(UNUSED), ..active },
+    }
 }
 
 /// Returns whether a text may be a key, or a part of one with some of its secret, though no key that is known: a long

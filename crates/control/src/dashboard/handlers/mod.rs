@@ -23,6 +23,7 @@ use domain::page::{PageLimit, PageQuery};
 mod sign_in;
 mod provider;
 mod silent;
+mod overview;
 mod keys;
 mod key;
 mod create_key;
@@ -113,7 +114,11 @@ async fn perform(
         curl_examples: &dashboard.curl_examples,
     };
     match endpoint {
-        PageEndpoint::Home => Ok(response::see_other(&format!("{}/keys", context.base))),
+        PageEndpoint::Home => {
+            let first = if context.user.is_admin() { "overview" } else { "keys" };
+            Ok(response::see_other(&format!("{}/{first}", context.base)))
+        }
+        PageEndpoint::ShowOverview => overview::show_overview(&context).await,
         PageEndpoint::ListKeys => keys::list_keys(&context).await,
         PageEndpoint::SearchKeys => keys::search_keys(&context).await,
         PageEndpoint::ShowCreateKey => create_key::show_create_key(&context).await,

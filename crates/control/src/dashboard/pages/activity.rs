@@ -1,4 +1,4 @@
-//! The requests and refusals of a key over 24 hours, as numbers and as a bar chart.
+//! The requests and refusals of a key over 24 hours, as numbers and as a small bar chart of a list.
 
 use super::numbers::{format_count, format_counted};
 use journal::audit::HourlyActivity;
@@ -20,23 +20,8 @@ pub struct ActivityChart {
     pub refusals: u64,
     /// Most requests, admitted and refused, in one hour.
     pub most: u64,
-    /// The hours, for the table.
-    pub rows: Vec<HourRow>,
-    /// The hours, for the chart.
+    /// The hours.
     pub bars: Vec<Bar>,
-}
-
-/// One hour, as texts.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct HourRow {
-    /// Start, as RFC 3339.
-    pub iso: String,
-    /// Start: `21 Nov, 18:00 UTC`.
-    pub start: String,
-    /// Requests admitted.
-    pub requests: String,
-    /// Requests refused.
-    pub refusals: String,
 }
 
 /// One hour in the chart: refused requests on top of admitted ones. In SVG units, with one decimal.
@@ -48,8 +33,6 @@ pub struct Bar {
     pub admitted: (f64, f64),
     /// Top edge and height of the refused requests. The height is 0 without any.
     pub refused: (f64, f64),
-    /// Tooltip.
-    pub title: String,
 }
 
 impl ActivityChart {
@@ -64,7 +47,6 @@ impl ActivityChart {
             requests: hours.iter().fold(0, |sum, hour| sum.saturating_add(hour.requests)),
             refusals: hours.iter().fold(0, |sum, hour| sum.saturating_add(hour.refusals)),
             most,
-            rows: hours.iter().map(HourRow::new).collect(),
             bars,
         }
     }
@@ -99,11 +81,6 @@ impl ActivityChart {
         format_count(self.refusals)
     }
 
-    /// Most requests in one hour, in digits.
-    pub fn most_count(&self) -> String {
-        format_count(self.most)
-    }
-
     /// The number of requests admitted: `7 requests`.
     pub fn requests_text(&self) -> String {
         format_counted(self.requests, "request")
@@ -120,31 +97,15 @@ impl ActivityChart {
     }
 }
 
-impl HourRow {
-    fn new(hour: &HourlyActivity) -> Self {
-        let seconds = i64::try_from(hour.start.0 / 1_000_000).unwrap_or(i64::MAX);
-        let start = jiff::Timestamp::from_second(seconds).unwrap_or(jiff::Timestamp::MAX);
-        Self {
-            iso: start.strftime("%Y-%m-%dT%H:%M:%SZ").to_string(),
-            start: start.strftime("%-d %b, %H:%M UTC").to_string(),
-            requests: format_count(hour.requests),
-            refusals: format_count(hour.refusals),
-        }
-    }
-}
-
 impl Bar {
     fn new(hour: &HourlyActivity, x: u32, most: u64) -> Self {
         let refused = bar_height(hour.refusals, most);
         // Both may have the least height, which together must not exceed the chart's.
         let admitted = bar_height(hour.requests, most).min(HEIGHT - refused);
-        let requests = format_counted(hour.requests, "request");
-        let refusals = format_counted(hour.refusals, "refusal");
         Self {
             x,
             admitted: (round(HEIGHT - admitted), round(admitted)),
             refused: (round(HEIGHT - admitted - refused), round(refused)),
-            title: format!("{}: {requests}, {refusals}", HourRow::new(hour).start),
         }
     }
 }
@@ -177,7 +138,6 @@ mod tests {
     fn summary_adds_up_the_hours() {
         let activity = ActivityChart::new(&hours(&[(1_200, 0), (4, 3)]));
         assert_eq!(activity.summary(), "1,204 requests, 3 refusals in the last 24 hours");
-        assert_eq!(activity.bars[1].title, "14 Nov, 23:00 UTC: 4 requests, 3 refusals");
         assert_eq!(ActivityChart::new(&hours(&[(1, 1)])).summary(), "1 request, 1 refusal in the last 24 hours");
         assert!(ActivityChart::new(&[]).is_empty());
     }

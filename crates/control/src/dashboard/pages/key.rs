@@ -2,15 +2,15 @@
 
 use askama::Template;
 
-use super::activity::ActivityChart;
 use super::keys::{AttemptCell, LastUseCell};
 use super::layout::Layout;
 use super::limits::{KeyLimits, LimitUsage};
-use super::numbers::format_count;
+use super::numbers::{format_count, format_counted};
 use super::outcome::OutcomeText;
 use super::policy::PolicyFacts;
 use super::recorded::RecordSource;
 use super::timestamp::Timestamp;
+use super::usage::{ShareRow, UsagePart};
 use super::users::ResponsibleCell;
 use crate::management::KeyStatus;
 use domain::problem::sentence;
@@ -31,12 +31,10 @@ pub struct KeyPage {
     pub policy: PolicyFacts,
     /// Verdict on a request sent now.
     pub verdict: Verdict,
-    /// The last 24 hours; `None` when the journal cannot be read.
-    pub activity: Option<ActivityChart>,
-    /// The last refused uses, newest first.
-    pub refusals: Vec<UseRow>,
-    /// Address of older uses, which were not searched for refused ones.
-    pub older_refusals: Option<String>,
+    /// Usage in the chosen range.
+    pub part: UsagePart,
+    /// Who used it in the range; `None` when it was not used, or the journal cannot be read.
+    pub used_by: Option<UsedByPart>,
     /// Uses, newest first; `None` when the journal cannot be read.
     pub uses: Option<Vec<UseRow>>,
     /// Filter of the uses.
@@ -140,13 +138,32 @@ pub struct UseRow {
     pub count: u64,
 }
 
-/// Filter of the uses: query parameters `show` and `outcome`.
-#[derive(Clone, Copy, Debug)]
+/// Who used a key, of the newest requests of a range.
+#[derive(Clone, Debug)]
+pub struct UsedByPart {
+    /// Requests that were looked through.
+    pub requests: u64,
+    /// True when these are all of the range.
+    pub is_all: bool,
+    /// Routes, most frequent first.
+    pub routes: Vec<ShareRow>,
+    /// Addresses of clients.
+    pub addresses: Vec<ShareRow>,
+    /// User agents of clients.
+    pub agents: Vec<ShareRow>,
+}
+
+/// Filter of the uses: query parameters `show`, `outcome`, `from` and `to`.
+#[derive(Clone, Debug)]
 pub struct UseFilter {
     /// Admitted uses, refused ones, or both.
     pub admission: AdmissionFilter,
     /// Outcome; `None`: any.
     pub outcome: Option<&'static OutcomeText>,
+    /// First day, in UTC; empty for any.
+    pub from: String,
+    /// Last day.
+    pub to: String,
 }
 
 /// Admitted uses, refused ones, or both.
@@ -182,6 +199,18 @@ impl KeyPage {
     }
 }
 
+impl UsedByPart {
+    /// The requests that were looked through, as a sentence; `words` is the range.
+    pub fn scope(&self, words: &str) -> String {
+        let requests = format_counted(self.requests, "request");
+        if self.is_all {
+            format!("Of all {requests} in {words}.")
+        } else {
+            format!("Of the newest {requests} in {words}.")
+        }
+    }
+}
+
 impl Verdict {
     /// The sentence with a capital letter at its beginning and a full stop at its end.
     pub fn text(&self) -> String {
@@ -191,11 +220,12 @@ impl Verdict {
 
 impl UseFilter {
     /// The filter that matches all uses.
-    pub const ANY: Self = Self { admission: AdmissionFilter::All, outcome: None };
+    pub const ANY: Self =
+        Self { admission: AdmissionFilter::All, outcome: None, from: String::new(), to: String::new() };
 
     /// Returns `true` if the filter matches all uses.
     pub fn is_any(&self) -> bool {
-        self.admission == AdmissionFilter::All && self.outcome.is_none()
+        self.admission == AdmissionFilter::All && self.outcome.is_none() && self.from.is_empty() && self.to.is_empty()
     }
 
     /// Returns `true` if the filter selects this outcome.

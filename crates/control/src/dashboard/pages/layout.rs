@@ -40,6 +40,8 @@ pub struct OrgChoice {
 /// An entry of the navigation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NavEntry {
+    /// Overview, for admins.
+    Overview,
     /// API Keys.
     Keys,
     /// Audit.

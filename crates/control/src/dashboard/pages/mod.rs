@@ -12,6 +12,7 @@
 // The frame.
 mod layout;
 // The pages.
+mod overview;
 mod keys;
 mod create;
 mod new_key;
@@ -27,6 +28,7 @@ mod create_token;
 mod sign_in;
 // Their parts.
 mod activity;
+mod usage;
 mod limits;
 mod outcome;
 mod paging;
@@ -40,13 +42,14 @@ pub use self::activity::ActivityChart;
 pub use self::audit::{AuditPage, ChangeFields, ChangeRow, FoundRequest, RequestSearch};
 pub use self::create::{CreatePage, OwnerChoice, OwnerInput};
 pub use self::create_token::{CreateTokenPage, ScopeChoice, TokenErrors, TokenExpiry};
-pub use self::key::{AdmissionFilter, KeyDetails, KeyPage, RevokePage, UseFilter, UseRow, Verdict};
+pub use self::key::{AdmissionFilter, KeyDetails, KeyPage, RevokePage, UseFilter, UseRow, UsedByPart, Verdict};
 pub use self::keys::{AttemptCell, KeyFilter, KeyRow, KeysPage, LastUseCell, StateFilter, UseSource};
 pub use self::layout::{Layout, NavEntry, OrgChoice, Viewer};
 pub use self::limits::{BudgetCell, Gauge, KeyLimits, LimitUsage, PlanCell};
 pub use self::new_key::{Issuance, NewKeyPage};
 pub use self::numbers::{format_count, format_counted, format_duration};
 pub use self::outcome::OutcomeText;
+pub use self::overview::{KeyLink, KeyLinks, OverviewPage};
 pub use self::paging::{Paging, link};
 pub use self::policy::{DisabledFact, Expiry, PermissionChoice, PolicyErrors, PolicyFacts, PolicyFields, PolicyPage};
 pub use self::recorded::{FleetFreshness, GatewayRow, MissingOthers, RecordSource};
@@ -56,4 +59,5 @@ pub use self::sessions::{SessionRow, SessionsPage};
 pub use self::sign_in::{LeavingPage, LinkPage, ProviderChoice, SignInPage, SignedOutPage};
 pub use self::timestamp::Timestamp;
 pub use self::tokens::{NewTokenPage, RevokeTokenPage, TokenFacts, TokensPage};
+pub use self::usage::{RangeUsage, ShareRow, UsagePart, percent};
 pub use self::users::{ResponsibleCell, SuspendUserPage, UserRow, UsersPage};

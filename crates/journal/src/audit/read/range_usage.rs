@@ -75,6 +75,19 @@ impl UsageRange {
     /// The ranges that are shown.
     pub const ALL: [Self; 4] = [Self::Day, Self::Days(7), Self::Days(30), Self::Days(90)];
 
+    /// The name in addresses, options and output: `24h`, or a number of days as `7d`.
+    pub fn name(self) -> String {
+        match self {
+            Self::Day => "24h".to_owned(),
+            Self::Days(days) => format!("{days}d"),
+        }
+    }
+
+    /// The range among those that are shown that has this name.
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|range| range.name() == name)
+    }
+
     /// Number of hours or days.
     fn periods(self) -> u64 {
         match self {

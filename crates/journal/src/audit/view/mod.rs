@@ -24,6 +24,7 @@ mod follower;
 mod joined;
 mod missing;
 mod order;
+mod range_usage;
 mod rest;
 mod source;
 mod status;

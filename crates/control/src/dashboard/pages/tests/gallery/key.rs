@@ -28,6 +28,20 @@ fn uses() -> Vec<UseRow> {
     names.into_iter().chain(["aborted", "completed", "completed"]).enumerate().map(entry).collect()
 }
 
+fn used_by() -> UsedByPart {
+    let counts = |values: &[&str]| {
+        let count = |(n, value): (u64, &&str)| Count { value: (*value).into(), requests: 900 / (n * n + 1) };
+        ShareRow::of_counts(&(0..).zip(values).map(count).collect::<Vec<_>>(), 1000)
+    };
+    UsedByPart {
+        requests: 1000,
+        is_all: false,
+        routes: counts(&["queries.list", "queries.create", "GET /api/queries/0193f2"]),
+        addresses: counts(&["203.0.113.87", "2001:db8:85a3:8d3:1319:8a2e:370:7348"]),
+        agents: counts(&["python-requests/2.32.3", HOSTILE, FIREFOX]),
+    }
+}
+
 fn refusals() -> Vec<UseRow> {
     uses().into_iter().filter(|entry| entry.outcome.is_refused()).collect()
 }
@@ -55,9 +69,8 @@ pub(crate) fn key() -> KeyPage {
         }),
         policy: PolicyFacts::default(),
         verdict: Verdict { admitted: true, sentence },
-        activity: Some(activity(13)),
-        refusals: refusals(),
-        older_refusals: None,
+        part: usage_part(UsageRange::Day, refusals()),
+        used_by: Some(used_by()),
         uses: Some(uses()),
         filter: UseFilter::ANY,
         newer: None,
@@ -121,8 +134,8 @@ pub(crate) fn unused_key() -> KeyPage {
         },
         usage: Some(usage),
         verdict: Verdict { admitted: false, sentence },
-        activity: Some(activity(0)),
-        refusals: vec![],
+        part: UsagePart::new(UsageRange::Days(7), range_href, Some(no_usage(UsageRange::Days(7)))),
+        used_by: None,
         uses: Some(vec![]),
         older: None,
         ..key()
@@ -155,8 +168,8 @@ pub(crate) fn revoked_key() -> KeyPage {
         key: KeyDetails { name: LONG.into(), state: KeyStatus::Revoked, revoked: Some(ago(300)), ..details() },
         usage: None,
         verdict: Verdict { admitted: false, sentence: "requests are refused (401): the key is revoked".into() },
-        activity: None,
-        refusals: vec![],
+        part: UsagePart::new(UsageRange::Day, range_href, None),
+        used_by: None,
         uses: None,
         older: None,
         source: None,
@@ -165,12 +178,16 @@ pub(crate) fn revoked_key() -> KeyPage {
 }
 
 pub(crate) fn filtered_key() -> KeyPage {
-    let filter = UseFilter { admission: AdmissionFilter::Refused, outcome: OutcomeText::from_name("rate_limited") };
+    let filter = UseFilter {
+        admission: AdmissionFilter::Refused,
+        outcome: OutcomeText::from_name("rate_limited"),
+        ..UseFilter::ANY
+    };
     KeyPage { filter, uses: Some(vec![]), newer: Some("/settings/keys/aC3007919".into()), older: None, ..key() }
 }
 
 /// No match among the records searched so far, and older ones to search.
 pub(crate) fn key_with_unsearched_records() -> KeyPage {
     let older = Some(link("/settings/keys/aC3007919", &[("show", "refused"), ("cursor", "AaBb")]));
-    KeyPage { refusals: vec![], older_refusals: older.clone(), older, newer: None, ..filtered_key() }
+    KeyPage { older, newer: None, ..filtered_key() }
 }

@@ -1,14 +1,16 @@
 //! Every page with sample values: full, empty, with errors, and with hostile values.
 
 use crate::dashboard::pages::*;
-use crate::management::{KeyStatus, UserStatus};
+use crate::management::{Count, KeyStatus, Outcomes, Period, Series, Sums, UserStatus};
 use domain::budget::Spender;
 use domain::clock::Micros;
-use journal::audit::HourlyActivity;
+use domain::refusal::Refusal;
+use journal::audit::{HourlyActivity, Outcome, UsageRange};
 
 mod forms;
 mod key;
 mod keys;
+mod overview;
 mod sign_in;
 mod tokens;
 mod users;
@@ -34,7 +36,7 @@ const FIREFOX: &str = "Mozilla/5.0 (X11; Linux x86_64; rv:145.0) Gecko/20100101 
 
 /// All pages.
 pub(super) fn all() -> Vec<NamedPage> {
-    [keys::pages(), forms::pages(), key::pages(), users::pages(), tokens::pages(), sign_in::pages()]
+    [overview::pages(), keys::pages(), forms::pages(), key::pages(), users::pages(), tokens::pages(), sign_in::pages()]
         .into_iter()
         .flatten()
         .collect()
@@ -89,6 +91,79 @@ fn activity(seed: u64) -> ActivityChart {
         }
     };
     ActivityChart::new(&(0..24).map(hour).collect::<Vec<_>>())
+}
+
+fn range_href(name: &str) -> String {
+    link("/settings/overview", &[("range", name)])
+}
+
+/// Usage in a range: more by day than by night, some failures, and refusals now and then.
+fn series(range: UsageRange, busy: u64) -> Series {
+    let (count, hours) = match range {
+        UsageRange::Day => (24, 1),
+        UsageRange::Days(days) => (u64::from(days), 24),
+    };
+    let first = NOW.0 / 3_600_000_000 / hours * hours - (count - 1) * hours;
+    let sums = |n: u64| {
+        let noise = (n * 2_654_435_761) % 97;
+        let completed = busy * (noise + 60 * u64::from((6..19).contains(&(n % 24))));
+        let refused = if n % 7 == 3 { completed / 5 } else { 0 };
+        let outcomes = [
+            (Outcome::Completed, completed),
+            (Outcome::Refused(Refusal::RateLimited), refused),
+            (Outcome::Refused(Refusal::Forbidden), refused / 9),
+            (Outcome::UpstreamError, completed / 40),
+        ];
+        Sums {
+            requests: completed + completed / 40,
+            refusals: refused + refused / 9,
+            open: 0,
+            outcomes: Outcomes(outcomes.into_iter().filter(|(_, count)| *count > 0).collect()),
+            units: completed,
+            request_bytes: completed * 300,
+            response_bytes: completed * 3000,
+        }
+    };
+    let period = |n| Period { start: Micros((first + n * hours) * 3_600_000_000), sums: sums(n) };
+    let periods: Vec<Period> = (0..count).map(period).collect();
+    let mut outcomes: Vec<(Outcome, u64)> = Vec::new();
+    for (outcome, uses) in periods.iter().flat_map(|period| &period.sums.outcomes.0) {
+        match outcomes.iter_mut().find(|(known, _)| known == outcome) {
+            Some((_, all)) => *all += uses,
+            None => outcomes.push((*outcome, *uses)),
+        }
+    }
+    let sum = |of: fn(&Sums) -> u64| periods.iter().map(|period| of(&period.sums)).sum();
+    let total = Sums {
+        requests: sum(|sums| sums.requests),
+        refusals: sum(|sums| sums.refusals),
+        open: 0,
+        outcomes: Outcomes(outcomes),
+        units: sum(|sums| sums.units),
+        request_bytes: sum(|sums| sums.request_bytes),
+        response_bytes: sum(|sums| sums.response_bytes),
+    };
+    Series {
+        range: range.name(),
+        since: Micros(first * 3_600_000_000),
+        complete_from: None,
+        total,
+        periods,
+        gateway: "gateway-1".into(),
+        view: None,
+    }
+}
+
+fn usage_of(series: &Series, last: Vec<UseRow>) -> RangeUsage {
+    RangeUsage::new(series, last, RecordSource::Gateway { name: "gateway-1".into(), others: None }, NOW)
+}
+
+fn no_usage(range: UsageRange) -> RangeUsage {
+    usage_of(&Series { complete_from: Some(NOW), ..series(range, 0) }, Vec::new())
+}
+
+fn usage_part(range: UsageRange, last: Vec<UseRow>) -> UsagePart {
+    UsagePart::new(range, range_href, Some(usage_of(&series(range, 7), last)))
 }
 
 const NOT_RECORDED: &str = "Not recorded by this gateway";
