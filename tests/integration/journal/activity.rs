@@ -9,10 +9,10 @@ use domain::key::KeyId;
 use domain::refusal::Refusal;
 use journal::audit::{Filter, Outcome, Record, RecordKind, Settings};
 
-use super::mixed_journal::{HOUR, MixedJournal, REFUSALS, count_naively, covered_segment, no_activity};
+use super::mixed_journal::{MixedJournal, REFUSALS, count_naively, no_activity};
 use super::support::{
-    Caller, END, all_records, block_on, change_index, damage_index, export_records, index_file, indexed_segments,
-    open_index, open_journal, open_reader, remove_index, segment_files, wait_until_indexed,
+    Caller, END, all_records, block_on, damage_index, export_records, index_file, indexed_segments, open_index,
+    open_journal, open_reader, remove_index, segment_files, wait_until_indexed,
 };
 use crate::support::eventually;
 
@@ -144,26 +144,6 @@ fn activity_outlives_the_segments_it_was_counted_from() {
 }
 
 #[test]
-fn counts_of_old_hours_are_deleted() {
-    let mixed = MixedJournal::complete();
-    let stale = clock::now().0 / HOUR - 25;
-    let hours =
-        |query: &str| -> i64 { open_index(&mixed.settings).unwrap().query_row(query, [], |row| row.get(0)).unwrap() };
-    let older = || hours(&format!("SELECT count(*) FROM usage WHERE hour < {stale}"));
-    for _ in 0..2 {
-        let journal = open_journal(&mixed.settings);
-        wait_until_indexed(&mixed.settings);
-        eventually("the usage of closed segments is added up, and old hours are deleted", || {
-            covered_segment(&mixed.settings) + 1 >= segment_files(&mixed.settings).len() as u64 && older() == 0
-        });
-        block_on(journal.close());
-        assert!(hours("SELECT count(DISTINCT hour) FROM usage") >= 24);
-        // The next gateway deletes them, too.
-        assert!(change_index(&mixed.settings, "INSERT INTO usage SELECT org, key, hour - 26, 1, 0 FROM usage") > 100);
-    }
-}
-
-#[test]
 fn index_of_another_version_is_rebuilt() {
     let mixed = MixedJournal::complete();
     let index = index_file(&mixed.settings);
@@ -180,7 +160,7 @@ fn index_of_another_version_is_rebuilt() {
     mixed.check();
     let version: i64 =
         open_index(&mixed.settings).unwrap().query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
-    assert_eq!(version, 4);
+    assert_eq!(version, 5);
 }
 
 /// After a crash of the machine, the index may cover lines that the journal has lost.

@@ -122,7 +122,7 @@ pub struct KeyUsage {
     /// Usage in the range.
     #[serde(flatten)]
     pub usage: Series,
-    /// Who used it for what: of the newest requests of the range.
+    /// Users of it, among the newest requests of the range.
     pub used_by: UsedBy,
 }
 
@@ -143,7 +143,7 @@ pub struct UsedBy {
     pub refusals: Vec<Record>,
 }
 
-/// How often a value occurs.
+/// A value, and the requests with it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Count {
     /// The value.

@@ -2,11 +2,11 @@
 
 use askama::Template;
 
-use super::key::UseRow;
 use super::layout::Layout;
 use super::paging::Paging;
 use super::recorded::RecordSource;
 use super::timestamp::Timestamp;
+use super::use_row::UseRow;
 use crate::management::ACTIONS;
 
 /// The changes of the organization, or those about the user.

@@ -11,6 +11,7 @@ use super::policy::PolicyFacts;
 use super::recorded::RecordSource;
 use super::timestamp::Timestamp;
 use super::usage::{ShareRow, UsagePart};
+use super::use_row::UseRow;
 use super::users::ResponsibleCell;
 use crate::management::KeyStatus;
 use domain::problem::sentence;
@@ -33,7 +34,7 @@ pub struct KeyPage {
     pub verdict: Verdict,
     /// Usage in the chosen range.
     pub part: UsagePart,
-    /// Who used it in the range; `None` when it was not used, or the journal cannot be read.
+    /// Users of it in the range; `None` when it was not used, or the journal cannot be read.
     pub used_by: Option<UsedByPart>,
     /// Uses, newest first; `None` when the journal cannot be read.
     pub uses: Option<Vec<UseRow>>,
@@ -119,26 +120,7 @@ pub struct Verdict {
     pub sentence: String,
 }
 
-/// A use of the key.
-#[derive(Clone, Debug)]
-pub struct UseRow {
-    /// Time.
-    pub time: Timestamp,
-    /// Name of the route, or method and path.
-    pub action: String,
-    /// Status of the response; `None` when there was none, or not yet.
-    pub status: Option<u16>,
-    /// Outcome.
-    pub outcome: &'static OutcomeText,
-    /// The client's IP address.
-    pub ip: String,
-    /// The client's user agent; `None` when none was sent.
-    pub user_agent: Option<String>,
-    /// Number of uses that the record stands for: more than one in a record of several refusals.
-    pub count: u64,
-}
-
-/// Who used a key, of the newest requests of a range.
+/// Users of a key, among the newest requests of a range.
 #[derive(Clone, Debug)]
 pub struct UsedByPart {
     /// Requests that were looked through.

@@ -29,6 +29,7 @@ mod sign_in;
 // Their parts.
 mod activity;
 mod usage;
+mod use_row;
 mod limits;
 mod outcome;
 mod paging;
@@ -42,7 +43,7 @@ pub use self::activity::ActivityChart;
 pub use self::audit::{AuditPage, ChangeFields, ChangeRow, FoundRequest, RequestSearch};
 pub use self::create::{CreatePage, OwnerChoice, OwnerInput};
 pub use self::create_token::{CreateTokenPage, ScopeChoice, TokenErrors, TokenExpiry};
-pub use self::key::{AdmissionFilter, KeyDetails, KeyPage, RevokePage, UseFilter, UseRow, UsedByPart, Verdict};
+pub use self::key::{AdmissionFilter, KeyDetails, KeyPage, RevokePage, UseFilter, UsedByPart, Verdict};
 pub use self::keys::{AttemptCell, KeyFilter, KeyRow, KeysPage, LastUseCell, StateFilter, UseSource};
 pub use self::layout::{Layout, NavEntry, OrgChoice, Viewer};
 pub use self::limits::{BudgetCell, Gauge, KeyLimits, LimitUsage, PlanCell};
@@ -60,4 +61,5 @@ pub use self::sign_in::{LeavingPage, LinkPage, ProviderChoice, SignInPage, Signe
 pub use self::timestamp::Timestamp;
 pub use self::tokens::{NewTokenPage, RevokeTokenPage, TokenFacts, TokensPage};
 pub use self::usage::{RangeUsage, ShareRow, UsagePart, percent};
+pub use self::use_row::UseRow;
 pub use self::users::{ResponsibleCell, SuspendUserPage, UserRow, UsersPage};

@@ -1,11 +1,11 @@
 //! Usage in a range of time: numbers, a bar chart stacked by outcome with the table behind it, and the causes of
 //! refusals.
 
-use super::key::UseRow;
 use super::numbers::{format_count, format_counted};
 use super::outcome::{OutcomeClass, OutcomeText};
 use super::recorded::RecordSource;
 use super::timestamp::Timestamp;
+use super::use_row::UseRow;
 use crate::management::{Count, Period, Series, Sums};
 use domain::clock::Micros;
 use journal::audit::{Outcome, UsageRange};

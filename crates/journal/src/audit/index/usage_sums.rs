@@ -214,7 +214,7 @@ mod tests {
     }
 
     proptest! {
-        /// What is read is what was written, and sums are those of all uses.
+        /// Sums are read as they were written, and are those of all uses.
         #[test]
         fn sums_are_read_as_they_were_written(
             uses in prop::collection::vec((0..24_usize, 1..u64::from(u32::MAX), any::<u32>()), 0..20),

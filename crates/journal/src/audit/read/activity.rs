@@ -89,8 +89,8 @@ impl KeyActivity {
         Self { hours: std::array::from_fn(hour), last: None, last_attempt: None }
     }
 
-    /// Adds requests and refusals in the hour with this number. Uses that were recorded by a clock ahead of `now` fall into no
-    /// reported hour, as do those of older hours.
+    /// Adds requests and refusals in the hour with this number. Uses that were recorded by a clock ahead of `now` fall
+    /// into no reported hour, as do those of older hours.
     pub(crate) fn add(&mut self, number: u64, [requests, refusals]: [u64; 2]) {
         let start = Micros(number.saturating_mul(HOUR));
         if let Some(hour) = self.hours.iter_mut().find(|hour| hour.start == start) {

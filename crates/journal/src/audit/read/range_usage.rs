@@ -131,7 +131,7 @@ impl UsageRange {
     }
 }
 
-/// What of the journal is to be read, and by whom.
+/// A read of the usage in a range.
 #[derive(Clone, Copy)]
 pub(crate) struct RangeRead<'a> {
     pub(crate) directory: &'a Path,
@@ -196,7 +196,7 @@ impl RangeRead<'_> {
         Ok(self.series(periods, &stored))
     }
 
-    /// What is stored; fails while the index is behind.
+    /// The stored usage; fails while the index is behind.
     fn stored(&self) -> io::Result<StoredUsage> {
         let stretches = self.live.stretches();
         let stored = lookup::stored_usage(self.directory).map_err(io::Error::other)?;
