@@ -27,6 +27,9 @@ fn pages_with_a_session_pass_all_checks() {
     checks.open("used key", &gateway.page(&format!("/keys/{id}")), 200);
     checks.open("refused key", &gateway.page(&format!("/keys/{reader_id}")), 200);
     checks.open("no uses", &gateway.page(&format!("/keys/{id}?show=refused")), 200);
+    checks.open("used key in a week", &gateway.page(&format!("/keys/{id}?range=7d")), 200);
+    checks.open("overview", &gateway.page("/overview"), 200);
+    checks.open("overview of a quarter", &gateway.page("/overview?range=90d"), 200);
     checks.open("keys", &gateway.page("/keys"), 200);
     browser.view(1280, "light");
     assert_eq!(browser.script(ROW_HEIGHTS), serde_json::json!([]), "a row of the list has more than two lines");
@@ -47,7 +50,7 @@ fn pages_with_a_session_pass_all_checks() {
     checks.open("a member's changes", &gateway.page("/audit"), 200);
     checks.open("a member's sessions", &gateway.page("/sessions"), 200);
     checks.open("tokens are for admins", &gateway.page("/tokens"), 403);
-    checks.end(43);
+    checks.end(46);
     gateway.end(&browser);
 }
 

@@ -123,6 +123,11 @@ impl UsageRange {
         (0..self.periods()).map(|n| PeriodUsage { start: start(n), sums: UsageSums::default() }).collect()
     }
 
+    /// The hour or day among `periods` that contains a time; `None` when it is outside of the range.
+    pub(crate) fn period_at(self, periods: &mut [PeriodUsage], time: u64) -> Option<&mut UsageSums> {
+        self.period_of(periods, hour_of(Micros(time)))
+    }
+
     /// The hour or day among `periods` that contains an hour; `None` when it is outside of the range.
     fn period_of(self, periods: &mut [PeriodUsage], hour: u64) -> Option<&mut UsageSums> {
         let first = hour_of(periods.first()?.start);

@@ -2,8 +2,10 @@
 
 use std::io;
 
+use super::fleet::{FleetError, Snapshot};
 use super::{AuditView, OwnOnlyReason, ViewStatus};
 use crate::audit::read::range_usage::{OrgUsage, UsageRange, UsageSeries};
+use crate::audit::read::reader::Reader;
 use domain::clock::Micros;
 use domain::identity::OrgId;
 use domain::key::KeyId;
@@ -20,8 +22,10 @@ impl AuditView {
         now: Micros,
         top: usize,
     ) -> io::Result<(OrgUsage, Option<ViewStatus>)> {
-        let reader = self.journal.reader()?.with_stop(self.stop.clone());
-        Ok((reader.org_usage(org, range, now, top)?, self.own_status()))
+        self.in_range(
+            |snapshot| snapshot.org_usage(org, range, now, top),
+            |reader| reader.org_usage(org, range, now, top),
+        )
     }
 
     /// Usage of a key in a range that ends at `now`.
@@ -35,12 +39,33 @@ impl AuditView {
         range: UsageRange,
         now: Micros,
     ) -> io::Result<(UsageSeries, Option<ViewStatus>)> {
-        let reader = self.journal.reader()?.with_stop(self.stop.clone());
-        Ok((reader.key_usage(org, key, range, now)?, self.own_status()))
+        self.in_range(
+            |snapshot| snapshot.key_usage(org, key, range, now),
+            |reader| reader.key_usage(org, key, range, now),
+        )
     }
 
-    /// The status of the records of this gateway alone.
-    fn own_status(&self) -> Option<ViewStatus> {
-        self.has_fleet().then(|| ViewStatus::own_only(OwnOnlyReason::Unavailable))
+    /// Reads the records of all gateways, where these are configured, else the index of this one; of this one also
+    /// while the others cannot be read.
+    fn in_range<T>(
+        &self,
+        of_fleet: impl FnOnce(&Snapshot<'_>) -> Result<T, FleetError>,
+        of_gateway: impl FnOnce(&Reader) -> io::Result<T>,
+    ) -> io::Result<(T, Option<ViewStatus>)> {
+        let mut status = None;
+        if let Some(fleet) = self.fleet.load_full() {
+            let read = || {
+                let snapshot = fleet.snapshot()?;
+                let (usage, gateways) = (of_fleet(&snapshot)?, snapshot.freshness()?);
+                snapshot.finish();
+                Ok::<_, FleetError>((usage, ViewStatus::fleet(gateways)))
+            };
+            match read() {
+                Ok((usage, status)) => return Ok((usage, Some(status))),
+                Err(_) => status = Some(ViewStatus::own_only(OwnOnlyReason::Unavailable)),
+            }
+        }
+        let reader = self.journal.reader()?.with_stop(self.stop.clone());
+        Ok((of_gateway(&reader)?, status))
     }
 }

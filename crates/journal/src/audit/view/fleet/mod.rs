@@ -7,6 +7,7 @@
 
 mod error;
 mod pool;
+mod range;
 mod rows;
 mod statement;
 mod usage;

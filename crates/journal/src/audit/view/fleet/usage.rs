@@ -53,7 +53,7 @@ impl Snapshot<'_> {
     /// Usage of all gateways, with `by_gateway` a report for each, and how fresh their records are. One snapshot: all
     /// that is complete by the freshness is among the sums.
     pub(crate) fn usage(&self, query: UsageQuery) -> Result<(Vec<UsageReport>, Vec<GatewayFreshness>), FleetError> {
-        let gateways: Vec<GatewayFreshness> = self.query(FRESHNESS, &[])?.iter().map(freshness).collect();
+        let gateways = self.freshness()?;
         let first = self.first_kept()?;
         let since = query.since.unwrap_or_default().0.cast_signed();
         let until = query.until.unwrap_or(Micros(u64::MAX / 4096)).0.cast_signed();
@@ -63,6 +63,11 @@ impl Snapshot<'_> {
         let params: [&(dyn ToSql + Sync); 7] = [&query.per.name(), &since, &until, &refusals, &org, &from, &before];
         let sums = self.query(&statement(query), &params)?;
         Ok((reports(query, rows(query, &sums), first, &gateways), gateways))
+    }
+
+    /// The time up to which the records of each gateway are complete, by gateway.
+    pub(crate) fn freshness(&self) -> Result<Vec<GatewayFreshness>, FleetError> {
+        Ok(self.query(FRESHNESS, &[])?.iter().map(freshness).collect())
     }
 
     /// The beginning of the first day that retention has not removed; `None` when it has removed none.
