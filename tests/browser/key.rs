@@ -59,6 +59,7 @@ fn unused_key_is_revoked_from_its_row_without_typing_its_name() {
     }
     assert!(browser.text("#exports").starts_with(&format!("export KEYGATE_API_KEY='{key}'\nexport KEYGATE_API_URL=")));
     browser.go(&gateway.page("/keys"));
+    browser.click(".menu summary");
     browser.follow("Revoke Forgotten");
     assert_eq!(browser.heading(), "Revoke Forgotten?");
     assert!(!browser.is_shown("#name"), "the name is asked for only when the key is in use");

@@ -98,7 +98,7 @@ fn a_token_is_created(gateway: &Gateway, browser: &Browser) -> String {
 }
 
 /// Presses the tab key until an element has the focus.
-fn focus(browser: &Browser, css: &str) {
+pub fn focus(browser: &Browser, css: &str) {
     for _ in 0..MOST {
         if browser.script(&format!("return document.activeElement.matches({css:?})")) == true {
             return;

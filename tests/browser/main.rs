@@ -23,6 +23,7 @@ mod cors;
 mod websocket;
 mod without_script;
 mod keyboard;
+mod key_list;
 mod provider;
 mod two_providers;
 mod tabs;

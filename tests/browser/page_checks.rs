@@ -13,7 +13,7 @@ use crate::browser::Browser;
 
 const AXE: &str = "tests/oidc-provider/node_modules/axe-core/axe.min.js";
 /// Widths of the window in CSS pixels.
-pub const WIDTHS: [u64; 2] = [1280, 390];
+pub const WIDTHS: [u64; 3] = [1280, 768, 390];
 pub const SCHEMES: [&str; 2] = ["light", "dark"];
 
 /// Checks pages, and collects the failures.

@@ -101,6 +101,12 @@ lookups! {
         redis => directory::KeyList(redis).page(list, after, limit),
     }
 
+    /// The number of keys of a list, which costs the same however many there are.
+    count_of_keys(list: KeyList) -> u64 {
+        embedded => embedded.count_of_keys(list),
+        redis => directory::KeyList(redis).count(list),
+    }
+
     /// One key, also one that is no longer listed.
     key(id: KeyId) -> Option<Key> {
         embedded => embedded.key(id).await,

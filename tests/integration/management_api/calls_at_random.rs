@@ -68,7 +68,7 @@ const ROUTES: &[(&str, &str, Option<&str>)] = &[
 const PAGE: &[&str] = &["cursor", "limit"];
 const OF_ORG: &[&str] = &["cursor", "limit", "org"];
 const OF_KEYS: &[&str] =
-    &["cursor", "limit", "search", "name", "user", "status", "unused_for", "expires_within", "newest_first"];
+    &["cursor", "limit", "search", "name", "user", "status", "unused_for", "expires_within", "newest_first", "sort"];
 const OF_USES: &[&str] = &["cursor", "limit", "outcome", "refused"];
 /// Things of an organization that calls name, at most.
 const LATEST: usize = 8;

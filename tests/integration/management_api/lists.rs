@@ -7,7 +7,7 @@ use serde_json::json;
 use super::caller::{Caller, sign_in};
 use super::federation_rules::{rule, rules_of};
 use super::fixture::Setup;
-use crate::support::Response;
+use crate::support::{Client, Response};
 
 /// Parameters that every list refuses, each with its code.
 const REFUSED: [(&str, &[&str], &str); 3] = [
@@ -24,7 +24,8 @@ const REFUSED: [(&str, &[&str], &str); 3] = [
 fn walk(caller: &mut Caller, path: &str, limit: usize) -> Vec<String> {
     let (mut found, mut cursor) = (Vec::new(), String::new());
     loop {
-        let response = caller.get(&format!("{path}?limit={limit}{cursor}"));
+        let separator = if path.contains('?') { '&' } else { '?' };
+        let response = caller.get(&format!("{path}{separator}limit={limit}{cursor}"));
         assert_eq!(response.status, 200, "{path}: {response:?}");
         let page = response.json();
         let items = page["items"].as_array().unwrap();
@@ -91,6 +92,55 @@ fn lists_are_read_a_page_at_a_time_by_each_caller() {
         }
         if kind != "program" {
             assert_eq!(assert_paged(&mut caller, "/sessions").len(), 4, "{kind}");
+        }
+    }
+}
+
+#[test]
+fn keys_are_sorted_over_all_pages_for_each_caller() {
+    for setup in Setup::both() {
+        let (org, root) = (setup.org("acme"), setup.root());
+        let keys = format!("/orgs/{org}/keys");
+        // Names that differ by case, one twice, and one with the hyphen of cursors.
+        let names = ["delta", "Alpha", "charlie-2", "alpha", "BRAVO", "charlie-10", "Überwachung – größer"];
+        let mut made = Vec::new();
+        for (number, name) in names.iter().chain(&["alpha"]).enumerate() {
+            let expires = [None, Some("2098-01-01T00:00:00Z"), Some("2097-01-01T00:00:00Z")][number % 3];
+            let body = json!({ "name": name, "user": "ada@acme.example", "policy": { "expires": expires } });
+            let key = root.post(&keys, &body).json();
+            made.push((key["id"].as_str().unwrap().to_owned(), key["key"].as_str().unwrap().to_owned()));
+        }
+        for used in [5, 2, 7] {
+            assert_eq!(Client::connect(setup.gateway.address).get("/x", &made[used].1).status, 200);
+        }
+        let ids = |order: &[usize]| order.iter().map(|at| made[*at].0.clone()).collect::<Vec<_>>();
+        let orders = [
+            ("created", [0, 1, 2, 3, 4, 5, 6, 7]),
+            ("name", [1, 3, 7, 4, 5, 2, 0, 6]),
+            ("last_used", [0, 1, 3, 4, 6, 5, 2, 7]),
+            ("expires", [2, 5, 1, 4, 7, 0, 3, 6]),
+        ];
+        for caller in &mut Caller::all(&setup, &org) {
+            for (name, ascending) in &orders {
+                let mut expected = ids(ascending);
+                for sort in [format!("sort={name}"), format!("sort=-{name}")] {
+                    for limit in [1, 3, 100] {
+                        assert_eq!(walk(caller, &format!("{keys}?{sort}"), limit), expected, "{} {sort}", caller.kind);
+                    }
+                    let file = String::from_utf8(caller.get(&format!("{keys}.csv?{sort}")).body).unwrap();
+                    let rows: Vec<_> = file.lines().skip(1).map(|row| row[..9].to_owned()).collect();
+                    assert_eq!(rows, expected, "{} {sort}", caller.kind);
+                    expected.reverse();
+                }
+            }
+            assert_eq!(walk(caller, &format!("{keys}?sort=-name&search=alpha"), 2), ids(&[7, 3, 1]), "{}", caller.kind);
+            for wrong in ["sort=", "sort=id", "sort=--name", "sort=name&newest_first=true"] {
+                let refused = caller.get(&format!("{keys}?{wrong}"));
+                assert_eq!((refused.status, &*refused.code()), (400, "invalid_parameter"), "{wrong}");
+            }
+            let cursor = caller.get(&format!("{keys}?sort=name&limit=1")).json()["nextCursor"].clone();
+            let other = caller.get(&format!("{keys}?sort=-name&limit=1&cursor={}", cursor.as_str().unwrap()));
+            assert_eq!(other.code(), "invalid_cursor", "a cursor is one of an order");
         }
     }
 }

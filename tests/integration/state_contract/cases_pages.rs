@@ -64,14 +64,16 @@ pub(super) async fn keys_are_listed_a_page_at_a_time(state: &State) {
     for (owner, expected) in [(None, of_all), (Some(other), of_other)] {
         let oldest: Vec<KeyPosition> = expected.into_iter().collect();
         let newest: Vec<KeyPosition> = oldest.iter().rev().copied().collect();
+        let list = KeyList { org: fixture.org, owner, newest_first: false };
+        assert_eq!(state.count_of_keys(list).await.unwrap(), oldest.len() as u64);
         for limit in LIMITS {
-            let list = KeyList { org: fixture.org, owner, newest_first: false };
             assert_eq!(walk(state, list, limit).await, oldest, "{limit}");
             assert_eq!(walk(state, KeyList { newest_first: true, ..list }, limit).await, newest, "{limit}");
         }
     }
     let no_user = KeyList { org: fixture.org, owner: Some(UserId::generate()), newest_first: false };
     assert_eq!(walk(state, no_user, 7).await, []);
+    assert_eq!(state.count_of_keys(no_user).await.unwrap(), 0);
 }
 
 pub(super) async fn walk_over_keys_is_exact_while_others_come(state: &State) {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::json_input;
-use crate::management::{KeyQuery, ManagementError};
+use crate::management::{KeyQuery, KeySort, ManagementError};
 use crate::request::ControlRequest;
 use domain::key::KeyId;
 use platform::settings::parse_duration;
@@ -20,6 +20,7 @@ pub(super) fn key_query(request: &ControlRequest) -> Result<KeyQuery, Management
         serde_json::from_value(serde_json::Value::from(status))
             .map_err(|_| ManagementError::InvalidQuery("`status` is not a status of keys".into()))
     });
+    let (sort, descending) = key_order(request)?;
     Ok(KeyQuery {
         text: text("search"),
         name: text("name"),
@@ -27,7 +28,21 @@ pub(super) fn key_query(request: &ControlRequest) -> Result<KeyQuery, Management
         status: status.transpose()?,
         unused_for: duration(request, "unused_for")?,
         expires_within: duration(request, "expires_within")?,
-        newest_first: json_input::boolean(request, "newest_first")?.unwrap_or(false),
+        sort,
+        descending,
+    })
+}
+
+/// The order of a list of keys: `sort`, or `newest_first`, which is `sort=-created`.
+fn key_order(request: &ControlRequest) -> Result<(KeySort, bool), ManagementError> {
+    let newest_first = json_input::boolean(request, "newest_first")?;
+    let Some(text) = request.parameter("sort") else { return Ok((KeySort::Created, newest_first.unwrap_or(false))) };
+    if newest_first.is_some() {
+        return Err(ManagementError::InvalidQuery("give `sort` or `newest_first`, not both".into()));
+    }
+    KeySort::from_parameter(text).ok_or_else(|| {
+        let names = KeySort::ALL.map(KeySort::name).join(", ");
+        ManagementError::InvalidQuery(format!("`sort` must be one of {names}, or one with `-` before it: descending"))
     })
 }
 

@@ -57,9 +57,9 @@ const PAGE: &[&str] = &["cursor", "limit"];
 const OF_ORG: &[&str] = &["cursor", "limit", "org"];
 /// Query parameters of a list of keys.
 const KEYS: &[&str] =
-    &["cursor", "limit", "search", "name", "user", "status", "unused_for", "expires_within", "newest_first"];
+    &["cursor", "limit", "search", "name", "user", "status", "unused_for", "expires_within", "newest_first", "sort"];
 /// The same without a page: the filter and the order.
-const ALL_KEYS: &[&str] = &["search", "name", "user", "status", "unused_for", "expires_within", "newest_first"];
+const ALL_KEYS: &[&str] = &["search", "name", "user", "status", "unused_for", "expires_within", "newest_first", "sort"];
 /// Query parameters of a list of changes.
 const CHANGES: &[&str] = &["cursor", "limit", "by", "token", "key", "action", "outcome", "since", "until"];
 /// The same without a page.

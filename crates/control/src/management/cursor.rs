@@ -16,8 +16,8 @@ use state::CursorSecret;
 
 /// Purpose of the sealed texts; a change of the positions gets the next number.
 const PURPOSE: &str = "keygate list cursors 1";
-/// Characters of a token at most: no position is longer than 100 bytes.
-const MAX_TEXT: usize = 200;
+/// Characters of a token at most: a position with a name has up to 450 bytes, others have up to 100.
+const MAX_TEXT: usize = 700;
 
 /// Seals and opens the cursors of one query.
 pub(super) struct CursorSealer(TextSealer);

@@ -281,7 +281,10 @@ errors! {
     #[error("too many long lists are read at the same time; try again")]
     TooManyLists => row(TooMany, "too_many_reads");
     /// The list exceeds the maximum of one answer.
-    #[error("the list has more than {0} keys, or too many were searched; name an owner, or read it page by page")]
+    #[error(
+        "the list has more than {0} keys, or too many were searched; name an owner, or read it page by page, sorted by \
+         creation"
+    )]
     ListTooLong(usize) => row(Conflict, "list_too_long");
     /// Too many reads of the journal wait already.
     #[error("too many requests read the audit journal at the same time; try again")]

@@ -8,6 +8,7 @@ use super::authorization::{Access, authorize, authorize_all};
 use super::cursor::cursor_sealer;
 use super::key_actor::key_actors;
 use super::key_query::NamedKey;
+use super::key_sort::{MAX_SORTED, SortPosition};
 use super::operands::find_org;
 use super::{Actor, Key, KeyQuery, Management, ManagementError, operands};
 use domain::clock::Micros;
@@ -48,10 +49,12 @@ pub async fn find_keys_by_digest(
 }
 
 /// Lists the keys of an organization, revoked ones too, a page at a time; for users who do not administer it, their
-/// own. Where few keys match the filter, a page can have fewer of them than its limit, or none, and a cursor.
+/// own. Where few keys match the filter, a page by creation can have fewer of them than its limit, or none, and a
+/// cursor.
 ///
 /// # Errors
-/// [`ManagementError::NoOrg`], [`ManagementError::Cursor`].
+/// [`ManagementError::NoOrg`], [`ManagementError::Cursor`]; with another order than by creation
+/// [`ManagementError::ListTooLong`], [`ManagementError::TooManyLists`].
 pub async fn list_keys(
     management: &Management,
     actor: &Actor,
@@ -60,19 +63,81 @@ pub async fn list_keys(
     page: &PageQuery,
     now: Micros,
 ) -> Result<Page<Key>, ManagementError> {
-    authorize(management, actor, Access::Org(org, TokenScope::KeysRead), now).await?;
-    let org = find_org(management, org).await?;
-    let owner = actor.visible_owner().or_else(|| query.owner());
-    let list = KeyList { org: org.id, owner, newest_first: query.newest_first };
-    if page.cursor.is_none()
+    let (org, list) = open_list(management, actor, org, query, now).await?;
+    let cursor = page.cursor.as_deref();
+    if cursor.is_none()
         && let Some(items) = look_up_keys(management, &org, list, query, now).await?
     {
         return Ok(Page { items: with_actors(management, actor, org.id, items).await?, next: None });
     }
     let sealer = cursor_sealer(management, &("keys", list.org, list.owner, query)).await?;
-    let after = sealer.open(page.cursor.as_deref())?;
-    let Page { items, next } = find_keys(management, &org, list, after, query, page.limit, now).await?;
-    sealer.seal(Page { items: with_actors(management, actor, org.id, items).await?, next })
+    let Page { items, next } = if query.sort.is_created() {
+        sealer.seal(find_keys(management, &org, list, sealer.open(cursor)?, query, page.limit, now).await?)?
+    } else {
+        let after = sealer.open(cursor)?;
+        if !is_sortable(management, list, MAX_SORTED).await? {
+            return Err(ManagementError::ListTooLong(MAX_SORTED));
+        }
+        let _turn = management.reads.acquire(actor.person()).await.map_err(|_| ManagementError::TooManyLists)?;
+        sealer.seal(sort_keys(management, &org, list, after, query, page.limit, now).await?)?
+    };
+    Ok(Page { items: with_actors(management, actor, org.id, items).await?, next })
+}
+
+/// Number of keys of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyCount {
+    /// Keys that were counted.
+    pub counted: u64,
+    /// True if they are all. Where a filter is to be compared, the first 1,000 keys of the list are counted.
+    pub is_complete: bool,
+    /// True if the list is short enough to be sorted by another field than creation.
+    pub is_sortable: bool,
+}
+
+/// Counts the keys that [`list_keys`] lists, at a cost that is bounded however many there are.
+///
+/// # Errors
+/// [`ManagementError::NoOrg`].
+pub async fn count_keys(
+    management: &Management,
+    actor: &Actor,
+    org: &str,
+    query: &KeyQuery,
+    now: Micros,
+) -> Result<KeyCount, ManagementError> {
+    let (org, list) = open_list(management, actor, org, query, now).await?;
+    let is_sortable = is_sortable(management, list, MAX_SORTED).await?;
+    if query.is_unfiltered() {
+        return Ok(KeyCount { counted: management.state.count_of_keys(list).await?, is_complete: true, is_sortable });
+    }
+    if let Some(found) = look_up_keys(management, &org, list, query, now).await? {
+        return Ok(KeyCount { counted: found.len() as u64, is_complete: true, is_sortable });
+    }
+    let batch = management.state.page_of_keys(list, None, MAX_READ).await?;
+    let shown = show_keys(management, &org, batch.items, now).await?;
+    let counted = shown.iter().filter(|(_, key)| query.matches(key, now)).count() as u64;
+    Ok(KeyCount { counted, is_complete: batch.next.is_none(), is_sortable })
+}
+
+/// Returns whether a list has `max` keys at most, so that a page may read them all.
+async fn is_sortable(management: &Management, list: KeyList, max: usize) -> Result<bool, ManagementError> {
+    Ok(management.state.count_of_keys(list).await? <= max as u64)
+}
+
+/// The list of a query, as far as the actor may read it, and its organization.
+async fn open_list(
+    management: &Management,
+    actor: &Actor,
+    org: &str,
+    query: &KeyQuery,
+    now: Micros,
+) -> Result<(Org, KeyList), ManagementError> {
+    authorize(management, actor, Access::Org(org, TokenScope::KeysRead), now).await?;
+    let org = find_org(management, org).await?;
+    let owner = actor.visible_owner().or_else(|| query.owner());
+    let list = KeyList { org: org.id, owner, newest_first: query.descending };
+    Ok((org, list))
 }
 
 /// Lists all keys of an organization that [`list_keys`] lists, when it is the turn of the actor.
@@ -86,30 +151,66 @@ pub async fn list_all_keys(
     query: &KeyQuery,
     now: Micros,
 ) -> Result<Vec<Key>, ManagementError> {
-    authorize(management, actor, Access::Org(org, TokenScope::KeysRead), now).await?;
+    let (org, list) = open_list(management, actor, org, query, now).await?;
     // As much work as that of many calls: it takes turns with the reads of the journal.
     let _turn = management.reads.acquire(actor.person()).await.map_err(|_| ManagementError::TooManyLists)?;
-    read_pages(management, actor, org, query, MAX_PAGES, now).await
+    let mut keys = match look_up_keys(management, &org, list, query, now).await? {
+        Some(found) => found,
+        None => read_list(management, &org, list, query, MAX_PAGES, now).await?,
+    };
+    if !query.sort.is_created() {
+        keys = sort(keys, query).into_iter().map(|(_, key)| key).collect();
+    }
+    let mut listed = Vec::with_capacity(keys.len());
+    while !keys.is_empty() {
+        let rest = keys.split_off(keys.len().min(PageLimit::MAX.get()));
+        listed.extend(with_actors(management, actor, org.id, keys).await?);
+        keys = rest;
+    }
+    Ok(listed)
+}
+
+/// A page of the keys that match the filter, in another order than by creation.
+async fn sort_keys(
+    management: &Management,
+    org: &Org,
+    list: KeyList,
+    after: Option<SortPosition>,
+    query: &KeyQuery,
+    limit: PageLimit,
+    now: Micros,
+) -> Result<Page<Key, SortPosition>, ManagementError> {
+    let mut keys = sort(read_list(management, org, list, query, MAX_PAGES, now).await?, query);
+    if let Some(after) = after {
+        keys.retain(|(position, _)| if query.descending { *position < after } else { *position > after });
+    }
+    Ok(Page::cut(keys, limit.get(), |(position, _)| position.clone()).map(|(_, key)| key))
+}
+
+/// Keys in the order of a query, each with its position.
+fn sort(keys: Vec<Key>, query: &KeyQuery) -> Vec<(SortPosition, Key)> {
+    let mut keys: Vec<_> = keys.into_iter().map(|key| (query.sort.position(&key), key)).collect();
+    keys.sort_by(|(one, _), (other, _)| if query.descending { other.cmp(one) } else { one.cmp(other) });
+    keys
 }
 
 /// The keys of all pages of a list; an error when there are more than `max` pages.
-async fn read_pages(
+async fn read_list(
     management: &Management,
-    actor: &Actor,
-    org: &str,
+    org: &Org,
+    list: KeyList,
     query: &KeyQuery,
     max: usize,
     now: Micros,
 ) -> Result<Vec<Key>, ManagementError> {
-    let mut page = PageQuery::first(PageLimit::MAX);
-    let mut keys = Vec::new();
+    let (mut keys, mut after) = (Vec::new(), None);
     for _ in 0..max {
-        let Page { items, next } = list_keys(management, actor, org, query, &page, now).await?;
+        let Page { items, next } = find_keys(management, org, list, after, query, PageLimit::MAX, now).await?;
         keys.extend(items);
         if next.is_none() {
             return Ok(keys);
         }
-        page.cursor = next;
+        after = next;
         // Requests of the same worker are served between two pages.
         tokio::task::yield_now().await;
     }
@@ -228,9 +329,14 @@ mod tests {
                 NewKeyRequest { user: "ada@example.com", name: &name, policy: PolicyUpdate::default(), plan: None };
             management::create_key(&management, OPERATOR, "acme", request, SecretSource::Generated, now).await.unwrap();
         }
-        let read = async |max| read_pages(&management, OPERATOR, "acme", &KeyQuery::default(), max, now).await;
+        let query = KeyQuery::default();
+        let (org, list) = open_list(&management, OPERATOR, "acme", &query, now).await.unwrap();
+        let read = async |max| read_list(&management, &org, list, &query, max, now).await;
         assert!(matches!(read(1).await, Err(ManagementError::ListTooLong(100))));
         assert_eq!(read(2).await.unwrap().len(), 101);
+        assert!(
+            !is_sortable(&management, list, 100).await.unwrap() && is_sortable(&management, list, 101).await.unwrap()
+        );
         let all = list_all_keys(&management, OPERATOR, "acme", &KeyQuery::default(), now).await.unwrap();
         assert_eq!(all.len(), 101);
     }

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use serde::Serialize;
 
-use super::{Key, KeyStatus, duration_text};
+use super::{Key, KeySort, KeyStatus, duration_text};
 use domain::clock::Micros;
 use domain::identity::UserId;
 use domain::key::{self, KeyDigest, KeyId};
@@ -29,8 +29,12 @@ pub struct KeyQuery {
     /// Keys that expire within this time, and have not expired yet.
     #[serde(with = "duration_text::option", skip_serializing_if = "Option::is_none")]
     pub expires_within: Option<Duration>,
-    /// `true`: newest keys first; `false`: in the order of their creation.
-    pub newest_first: bool,
+    /// Field by which the list is sorted.
+    #[serde(skip_serializing_if = "KeySort::is_created")]
+    pub sort: KeySort,
+    /// `true`: descending, so by creation the newest first; `false`: ascending.
+    #[serde(rename = "newest_first")]
+    pub descending: bool,
 }
 
 /// A key that a text names.
@@ -54,6 +58,11 @@ impl KeyQuery {
     /// The owner, when they are given by id: their keys are a list of their own.
     pub(super) fn owner(&self) -> Option<UserId> {
         self.user.parse().ok()
+    }
+
+    /// Returns `true` if every key matches.
+    pub(super) fn is_unfiltered(&self) -> bool {
+        *self == Self { sort: self.sort, descending: self.descending, ..Self::default() }
     }
 
     pub(super) fn matches(&self, key: &Key, now: Micros) -> bool {

@@ -327,6 +327,11 @@ impl Embedded {
         Page::cut(records.iter().map(|record| record.view()).collect(), limit, |key| key.into())
     }
 
+    /// The number of keys of a list. See [`super::State::count_of_keys`].
+    pub fn count_of_keys(&self, list: KeyList) -> u64 {
+        self.tree().count_of_keys(list)
+    }
+
     /// The bounds of what people create.
     pub fn bounds(&self) -> Bounds {
         self.directory.bounds()

@@ -1,4 +1,4 @@
-// Enhancements of the pages: copy buttons, forms that are sent once, and dates in the reader's language and time zone. Pages
+// Enhancements of the pages: copy buttons, forms that are sent once, the selection of rows, and dates in the reader's language and time zone. Pages
 // work without them.
 "use strict";
 (() => {
@@ -55,6 +55,24 @@
     setTimeout(() => delete form.dataset.sent, 5000);
   });
 
+  // --- Selected rows of a list: all at once, and their number read aloud; the style sheet shows it ---
+
+  for (const all of document.querySelectorAll("[data-select]")) {
+    const boxes = [...document.querySelectorAll(`input[name="${all.dataset.select}"]`)];
+    const update = () => {
+      const count = boxes.filter((box) => box.checked).length;
+      all.textContent = count === boxes.length ? "None" : "All on this page";
+      announcement.textContent = `${count} selected`;
+    };
+    boxes.forEach((box) => box.addEventListener("change", update));
+    all.addEventListener("click", (event) => {
+      event.preventDefault();
+      const selects = boxes.some((box) => !box.checked);
+      boxes.forEach((box) => box.checked = selects);
+      update();
+    });
+  }
+
   // --- Dates ---
 
   const UNITS = [["year", 31536000], ["month", 2592000], ["day", 86400], ["hour", 3600], ["minute", 60], ["second", 1]];
@@ -91,7 +109,7 @@
 
   // --- Menus: closed by Escape and by clicks outside ---
 
-  const menus = document.querySelectorAll("details.orgs");
+  const menus = document.querySelectorAll("details.orgs, details.menu");
   addEventListener("keydown", (event) => {
     if (event.key !== "Escape") return;
     for (const menu of menus) {

@@ -5,8 +5,9 @@ use std::time::Duration;
 use super::{HandlerResult, PageContext, render};
 use crate::dashboard::api;
 use crate::dashboard::pages::{
-    ActivityChart, AttemptCell, BudgetCell, FleetFreshness, GatewayRow, Gauge, KeyFilter, KeyRow, KeysPage,
-    LastUseCell, MissingOthers, NavEntry, OutcomeText, Paging, PlanCell, RecordSource, StateFilter, UseSource, link,
+    ActivityChart, AttemptCell, BudgetCell, FleetFreshness, GatewayRow, Gauge, KeyFilter, KeyOrder, KeyRow, KeySwitch,
+    KeysPage, LastUseCell, MissingOthers, NavEntry, OutcomeText, Paging, PlanCell, RecordSource, SelectLink,
+    SortColumns, StateFilter, UseSource, link,
 };
 use crate::dashboard::response;
 use crate::management;
@@ -25,6 +26,8 @@ const LATE: Duration = Duration::from_secs(15);
 const EXPIRING: Duration = Duration::from_secs(7 * 24 * 3600);
 /// Time without use after which a key is listed as unused.
 const UNUSED: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Value of the parameter `selected` with which all keys of the page are selected.
+const ALL: &str = "all";
 /// Characters of a word that may be a key: most names of one word are shorter.
 const SECRET_LENGTH: usize = 32;
 /// Pages in which a key is looked for by its name: each is of a thousand keys without a match at most.
@@ -34,21 +37,34 @@ const SEARCH_LENGTH: usize = 100;
 
 pub(super) async fn list_keys(context: &PageContext<'_>) -> HandlerResult {
     let filter = key_filter(context);
-    let query = filter_query(&filter);
+    let order = KeyOrder::from_parameter(context.request.parameter("sort").unwrap_or_default());
+    let query = list_query(&filter, order);
     let page = context.page_query(PAGE_SIZE);
-    let keys =
-        management::list_keys(context.management, &context.actor, &context.org(), &query, &page, context.request.now)
-            .await?;
+    let (management, actor, org, now) = (context.management, &context.actor, context.org(), context.request.now);
+    let count = management::count_keys(management, actor, &org, &query, now).await?;
+    let keys = management::list_keys(management, actor, &org, &query, &page, now).await?;
     let report = key_activity(context, keys.items.iter().map(|key| key.id).collect()).await?;
-    let paging = paging(context, &page, keys.next.as_deref(), &filter);
+    let href = |order: KeyOrder, cursor: &str, selected: &str| {
+        let state = filter.state.map_or("", |state| state.name());
+        let (path, sort) = (format!("{}/keys", context.base), order.parameter());
+        let query =
+            [("q", &*filter.text), ("state", state), ("sort", &sort), ("cursor", cursor), ("selected", selected)];
+        link(&path, &query)
+    };
+    let is_all = context.request.parameter("selected") == Some(ALL);
+    let cursor = page.cursor.as_deref();
     render(&KeysPage {
         layout: context.layout(NavEntry::Keys).await?,
         all_owners: context.user.is_admin(),
         suspended: context.user.org.suspended,
         rows: keys.items.iter().map(|key| key_row(context, key, report.as_ref())).collect(),
+        count,
         csv: csv_link(&api::base(context.base), &context.org(), &query),
+        columns: SortColumns::new(order, count.is_sortable, |order| href(order, "", "")),
+        select: SelectLink { is_all, href: href(order, cursor.unwrap_or_default(), if is_all { "" } else { ALL }) },
+        paging: Paging::new(cursor, keys.next.as_deref(), |cursor| href(order, cursor, "")),
         filter,
-        paging,
+        order,
         budget: org_budget(context).await?,
         source: report.map(|report| record_source(context, &report.gateway, report.view.as_ref())),
     })
@@ -82,12 +98,13 @@ pub(super) async fn search_keys(context: &PageContext<'_>) -> HandlerResult {
     let is_secret = has_key(context, &digest).await? || looks_secret(text) && !has_key(context, text).await?;
     let text = if is_secret { &digest } else { text };
     let path = format!("{}/keys", context.base);
-    Ok(response::see_other(&link(&path, &[("q", text), ("state", form.field("state"))])))
+    let query = [("q", text), ("state", form.field("state")), ("sort", form.field("sort"))];
+    Ok(response::see_other(&link(&path, &query)))
 }
 
 /// Returns whether the user's list has a key that this text finds: by its SHA-256, or by what it shows.
 async fn has_key(context: &PageContext<'_>, text: &str) -> Result<bool, ManagementError> {
-    let query = filter_query(&KeyFilter { text: text.to_owned(), state: None });
+    let query = list_query(&KeyFilter { text: text.to_owned(), state: None }, KeyOrder::default());
     let mut page = PageQuery::first(PAGE_SIZE);
     for _ in 0..SEARCH_PAGES {
         let found = management::list_keys(
@@ -112,13 +129,6 @@ fn key_filter(context: &PageContext<'_>) -> KeyFilter {
     KeyFilter { text, state: context.request.parameter("state").and_then(StateFilter::from_name) }
 }
 
-fn paging(context: &PageContext<'_>, page: &PageQuery, next: Option<&str>, filter: &KeyFilter) -> Paging {
-    let path = format!("{}/keys", context.base);
-    let state = filter.state.map_or("", |state| state.name());
-    let href = |cursor: &str| link(&path, &[("q", &filter.text), ("state", state), ("cursor", cursor)]);
-    Paging::new(page.cursor.as_deref(), next, href)
-}
-
 /// The activity of keys in the last day; `None` when the journal cannot be read.
 pub(super) async fn key_activity(
     context: &PageContext<'_>,
@@ -140,6 +150,10 @@ fn key_row(context: &PageContext<'_>, key: &Key, report: Option<&ActivityReport>
         last_use: last_use(context, key, report),
         refused_attempt: refused_attempt(context, activity),
         state: key.status,
+        switch: match key.policy.disabled {
+            None => Some(KeySwitch::Disable),
+            Some(disabled) => (!disabled.by.is_of_operator()).then_some(KeySwitch::Enable),
+        },
         expires: key.policy.expires.map(|time| context.timestamp(time)),
         is_expiring: key.marks.contains(&KeyMark::Expiring),
         // The expiry is shown itself.
@@ -200,9 +214,10 @@ fn fleet_freshness(context: &PageContext<'_>, gateways: &[GatewayFreshness]) -> 
     FleetFreshness::new(gateways.into_iter().map(row).collect())
 }
 
-fn filter_query(filter: &KeyFilter) -> KeyQuery {
+fn list_query(filter: &KeyFilter, order: KeyOrder) -> KeyQuery {
+    let KeyOrder { sort, descending } = order;
     let query = filter.state.map_or_else(KeyQuery::default, state_query);
-    KeyQuery { text: filter.text.clone(), newest_first: true, ..query }
+    KeyQuery { text: filter.text.clone(), sort, descending, ..query }
 }
 
 /// The keys in a state.
@@ -248,7 +263,7 @@ fn csv_link(api: &str, org: &str, query: &KeyQuery) -> String {
         ("status", &status),
         ("unused_for", &time(query.unused_for)),
         ("expires_within", &time(query.expires_within)),
-        ("newest_first", if query.newest_first { "true" } else { "" }),
+        ("sort", &query.sort.parameter(query.descending)),
     ];
     link(&format!("{api}/orgs/{org}/keys.csv"), &parameters)
 }
@@ -261,15 +276,15 @@ mod tests {
     fn csv_has_the_keys_of_the_filter() {
         let link = |text: &str, state| {
             let filter = KeyFilter { text: text.to_owned(), state };
-            csv_link("/settings/api/v1", "org_1", &filter_query(&filter))
+            csv_link("/settings/api/v1", "org_1", &list_query(&filter, KeyOrder::default()))
         };
         let path = "/settings/api/v1/orgs/org_1/keys.csv";
-        assert_eq!(link("", None), format!("{path}?newest_first=true"));
+        assert_eq!(link("", None), format!("{path}?sort=-created"));
         let removed = StateFilter::Status(KeyStatus::UserRemoved);
-        assert_eq!(link("a b", Some(removed)), format!("{path}?search=a+b&status=user_removed&newest_first=true"));
+        assert_eq!(link("a b", Some(removed)), format!("{path}?search=a+b&status=user_removed&sort=-created"));
         let expiring = link("", Some(StateFilter::Expiring));
-        assert_eq!(expiring, format!("{path}?status=active&expires_within=7d&newest_first=true"));
+        assert_eq!(expiring, format!("{path}?status=active&expires_within=7d&sort=-created"));
         let unused = link("", Some(StateFilter::Unused));
-        assert_eq!(unused, format!("{path}?status=active&unused_for=30d&newest_first=true"));
+        assert_eq!(unused, format!("{path}?status=active&unused_for=30d&sort=-created"));
     }
 }

@@ -5,12 +5,12 @@ use askama::Template;
 use super::activity::ActivityChart;
 use super::layout::Layout;
 use super::limits::BudgetCell;
-use super::numbers::format_counted;
+use super::numbers::{format_count, format_counted};
 use super::outcome::OutcomeText;
 use super::paging::Paging;
 use super::recorded::RecordSource;
 use super::timestamp::Timestamp;
-use crate::management::KeyStatus;
+use crate::management::{KeyCount, KeySort, KeyStatus};
 
 /// The keys of the organization, or the user's own.
 #[derive(Clone, Debug, Template)]
@@ -24,8 +24,16 @@ pub struct KeysPage {
     pub suspended: bool,
     /// Keys of this page.
     pub rows: Vec<KeyRow>,
+    /// Number of keys that match the filter.
+    pub count: KeyCount,
     /// Filter of the table.
     pub filter: KeyFilter,
+    /// Order of the table.
+    pub order: KeyOrder,
+    /// Heads of the columns that the table is sorted by.
+    pub columns: SortColumns,
+    /// Link that selects all keys of this page, or none when they are selected.
+    pub select: SelectLink,
     /// Links to the other pages.
     pub paging: Paging,
     /// Address of the keys of all pages as CSV.
@@ -43,6 +51,48 @@ pub struct KeyFilter {
     pub text: String,
     /// State; `None`: any.
     pub state: Option<StateFilter>,
+}
+
+/// Order of the table: query parameter `sort`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct KeyOrder {
+    /// Field by which it is sorted.
+    pub sort: KeySort,
+    /// `true`: descending.
+    pub descending: bool,
+}
+
+/// Heads of the columns that the table is sorted by.
+#[derive(Clone, Debug)]
+pub struct SortColumns {
+    /// Name.
+    pub name: SortColumn,
+    /// Time of creation.
+    pub created: SortColumn,
+    /// Last use.
+    pub last_used: SortColumn,
+    /// Expiry.
+    pub expires: SortColumn,
+}
+
+/// Head of a column that the table is sorted by.
+#[derive(Clone, Debug)]
+pub struct SortColumn {
+    /// Text.
+    pub label: &'static str,
+    /// Address of the table in this order, or, when it is, in the other direction; `None` where the list is too long.
+    pub href: Option<String>,
+    /// Value of `aria-sort`, when the table is in this order.
+    pub direction: Option<&'static str>,
+}
+
+/// Link that selects all keys of a page, or none when they are selected.
+#[derive(Clone, Debug)]
+pub struct SelectLink {
+    /// True if all keys are selected.
+    pub is_all: bool,
+    /// Address of this page with the other selection.
+    pub href: String,
 }
 
 /// State to filter by.
@@ -75,6 +125,8 @@ pub struct KeyRow {
     pub refused_attempt: Option<AttemptCell>,
     /// State.
     pub state: KeyStatus,
+    /// The change of its disabled mark that is offered.
+    pub switch: Option<KeySwitch>,
     /// Time from which it is refused; `None`: never.
     pub expires: Option<Timestamp>,
     /// True if that time is near.
@@ -83,6 +135,15 @@ pub struct KeyRow {
     pub marks: Vec<&'static str>,
     /// The last 24 hours; `None` when the journal cannot be read.
     pub activity: Option<ActivityChart>,
+}
+
+/// Change of the disabled mark of a key.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum KeySwitch {
+    /// Disable it.
+    Disable,
+    /// Enable it.
+    Enable,
 }
 
 /// The last use of a key.
@@ -122,14 +183,18 @@ impl KeysPage {
         self.rows.is_empty() && self.filter.is_any() && !self.paging.has_others()
     }
 
-    /// Description of the table: the order, and with a filter how many keys were found.
+    /// Description of the table: how many keys match, and their order.
     pub fn summary(&self) -> String {
-        let found = format_counted(self.rows.len() as u64, "key");
-        match (self.filter.is_any(), self.paging.has_others()) {
-            (true, _) => "Newest keys first".to_owned(),
-            (false, false) => format!("{found} found, newest first"),
-            (false, true) => format!("{found} found on this page, newest first"),
-        }
+        let KeyCount { counted, is_complete, is_sortable } = self.count;
+        let found = if self.filter.is_any() { "" } else { " found" };
+        let count = match (counted, is_complete) {
+            (_, true) => format!("{}{found}", format_counted(counted, "key")),
+            // Not all keys were compared with the filter, and none of those matched.
+            (0, false) => "Not all keys counted".to_owned(),
+            (_, false) => format!("More than {} keys{found}", format_count(counted)),
+        };
+        let note = if is_sortable { "" } else { ". A list of more than 10,000 keys is sorted by creation only" };
+        format!("{count}, {}{note}", self.order.text())
     }
 
     /// Returns `true` if a key can be selected.
@@ -156,9 +221,64 @@ impl KeyRow {
         self.state == KeyStatus::Expired
     }
 
-    /// Returns `true` if the key can be selected, and revoked.
+    /// Returns `true` if the key can be selected and changed.
     pub fn is_revocable(&self) -> bool {
         self.state != KeyStatus::Revoked
+    }
+}
+
+impl KeyOrder {
+    /// The order of a parameter: `name`, or `-name` for descending; the newest first of any other text.
+    pub fn from_parameter(text: &str) -> Self {
+        KeySort::from_parameter(text).map_or_else(Self::default, |(sort, descending)| Self { sort, descending })
+    }
+
+    /// The parameter; empty for the default.
+    pub fn parameter(self) -> String {
+        if self == Self::default() { String::new() } else { self.sort.parameter(self.descending) }
+    }
+
+    /// The order in which a click on the head of a column puts the table: the other direction when it is sorted by
+    /// that already.
+    pub fn after_click(self, sort: KeySort) -> Self {
+        let begins_descending = matches!(sort, KeySort::Created | KeySort::LastUsed);
+        Self { sort, descending: if self.sort == sort { !self.descending } else { begins_descending } }
+    }
+
+    fn text(self) -> &'static str {
+        match (self.sort, self.descending) {
+            (KeySort::Created, true) => "newest first",
+            (KeySort::Created, false) => "oldest first",
+            (KeySort::Name, false) => "by name",
+            (KeySort::Name, true) => "by name, from Z to A",
+            (KeySort::LastUsed, true) => "last used first",
+            (KeySort::LastUsed, false) => "longest unused first",
+            (KeySort::Expires, false) => "expiring soonest first",
+            (KeySort::Expires, true) => "expiring latest first",
+        }
+    }
+}
+
+impl Default for KeyOrder {
+    fn default() -> Self {
+        Self { sort: KeySort::Created, descending: true }
+    }
+}
+
+impl SortColumns {
+    /// The heads of a table in this order; without links, but for creation, where the list is too long for others.
+    pub fn new(order: KeyOrder, is_sortable: bool, href: impl Fn(KeyOrder) -> String) -> Self {
+        let column = |sort: KeySort, label| SortColumn {
+            label,
+            href: (is_sortable || sort.is_created()).then(|| href(order.after_click(sort))),
+            direction: (order.sort == sort).then_some(if order.descending { "descending" } else { "ascending" }),
+        };
+        Self {
+            name: column(KeySort::Name, "Name"),
+            created: column(KeySort::Created, "Created"),
+            last_used: column(KeySort::LastUsed, "Last used"),
+            expires: column(KeySort::Expires, "Expires"),
+        }
     }
 }
 

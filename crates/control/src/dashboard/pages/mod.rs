@@ -44,7 +44,10 @@ pub use self::audit::{AuditPage, ChangeFields, ChangeRow, FoundRequest, RequestS
 pub use self::create::{CreatePage, OwnerChoice, OwnerInput};
 pub use self::create_token::{CreateTokenPage, ScopeChoice, TokenErrors, TokenExpiry};
 pub use self::key::{AdmissionFilter, KeyDetails, KeyPage, RevokePage, UseFilter, UsedByPart, Verdict};
-pub use self::keys::{AttemptCell, KeyFilter, KeyRow, KeysPage, LastUseCell, StateFilter, UseSource};
+pub use self::keys::{
+    AttemptCell, KeyFilter, KeyOrder, KeyRow, KeySwitch, KeysPage, LastUseCell, SelectLink, SortColumns, StateFilter,
+    UseSource,
+};
 pub use self::layout::{Layout, NavEntry, OrgChoice, Viewer};
 pub use self::limits::{BudgetCell, Gauge, KeyLimits, LimitUsage, PlanCell};
 pub use self::new_key::{Issuance, NewKeyPage};

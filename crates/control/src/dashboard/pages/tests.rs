@@ -12,8 +12,8 @@ use self::gallery::{
     NEW_KEY, NEW_TOKEN, filtered_key, key, key_with_unsearched_records, keys, new_key, new_token, restricted_key,
     revoked_key, rows, unused_key,
 };
-use super::Issuance;
-use crate::management::{GoodPractice, KeyStatus};
+use super::{Issuance, KeyFilter, KeyOrder, KeysPage, SortColumns};
+use crate::management::{GoodPractice, KeyCount, KeyStatus};
 
 #[test]
 fn pages_are_written_to_a_directory_on_request() {
@@ -166,6 +166,31 @@ fn key_is_revoked_from_its_row_and_its_name_is_asked_for_only_in_use() {
     let pages = gallery::all();
     let page = |name: &str| &pages.iter().find(|(found, _)| *found == name).unwrap().1;
     assert!(page("revoke").contains("name=\"name\"") && !page("revoke-unused").contains("name=\"name\""));
+}
+
+#[test]
+fn list_says_how_many_keys_match_and_offers_only_orders_of_all_of_them() {
+    let order = |text: &str| KeyOrder::from_parameter(text);
+    let page = |counted, is_complete, is_sortable, sort: &str, filter: KeyFilter| {
+        let count = KeyCount { counted, is_complete, is_sortable };
+        let columns = SortColumns::new(order(sort), is_sortable, |order| format!("?sort={}", order.parameter()));
+        KeysPage { count, columns, order: order(sort), filter, ..keys(rows()) }
+    };
+    let text = || KeyFilter { text: "a".into(), state: None };
+    for (page, summary) in [
+        (page(1, true, true, "", KeyFilter::default()), "1 key, newest first"),
+        (page(2_000, true, true, "-name", text()), "2,000 keys found, by name, from Z to A"),
+        (page(312, false, true, "-last_used", text()), "More than 312 keys found, last used first"),
+        (page(0, false, true, "expires", text()), "Not all keys counted, expiring soonest first"),
+    ] {
+        assert_eq!(page.summary(), summary);
+        assert_eq!(page.render().unwrap().matches("class=\"sort\"").count(), 4, "{summary}");
+    }
+    let long = page(100_000, true, false, "created", KeyFilter::default());
+    assert!(long.summary().starts_with("100,000 keys, oldest first. A list of more than 10,000 keys"));
+    let html = long.render().unwrap();
+    assert_eq!(html.matches("class=\"sort\"").count(), 1, "{html}");
+    assert!(html.contains("aria-sort=\"ascending\"") && html.contains("href=\"?sort=\""), "{html}");
 }
 
 #[test]

@@ -125,11 +125,19 @@ impl Tree {
 
     /// At most `count` keys of a list behind a position.
     pub(crate) fn listed_keys(&self, list: KeyList, after: Option<KeyPosition>, count: usize) -> Vec<Arc<KeyRecord>> {
-        let keys = match list.owner {
+        self.keys_of(list).map(|keys| keys.read(list.newest_first, after, count)).unwrap_or_default()
+    }
+
+    /// The number of keys of a list.
+    pub(crate) fn count_of_keys(&self, list: KeyList) -> u64 {
+        self.keys_of(list).map_or(0, |keys| keys.listed().len() as u64)
+    }
+
+    fn keys_of(&self, list: KeyList) -> Option<&OwnedKeys> {
+        match list.owner {
             Some(owner) => self.users.entry(owner).filter(|entry| entry.user.org == list.org).map(|entry| &entry.keys),
             None => self.org.get(&list.org).map(|entry| &entry.keys),
-        };
-        keys.map(|keys| keys.read(list.newest_first, after, count)).unwrap_or_default()
+        }
     }
 
     /// The ids of the keys of an organization, session quota keys too.

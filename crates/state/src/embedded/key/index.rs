@@ -109,7 +109,7 @@ impl OwnedKeys {
     }
 
     /// The keys of lists, oldest first.
-    pub(crate) fn listed(&self) -> impl Iterator<Item = &Arc<KeyRecord>> {
+    pub(crate) fn listed(&self) -> impl ExactSizeIterator<Item = &Arc<KeyRecord>> {
         self.listed.iter().map(|key| &key.0)
     }
 

@@ -74,6 +74,15 @@ impl KeyList<'_> {
         Ok(Page::cut(keys, limit, |key| key.into()))
     }
 
+    /// The number of keys of a list. See [`crate::State::count_of_keys`].
+    pub(crate) async fn count(self, list: ListOfKeys) -> Result<u64, CommandError> {
+        let Some(tag) = Orgs(self.0).find_tag(list.org).await? else { return Ok(0) };
+        self.retire_all(tag).await?;
+        let index = self.0.shared.names.listed_keys(tag, list.owner);
+        // Those at 0 are not listed.
+        self.0.client.query(cmd("ZCOUNT").arg(index).arg("(0").arg("+inf")).await
+    }
+
     /// The records of these keys, in their order. Keys that are gone are left out.
     pub(super) async fn read_keys(self, ids: Vec<KeyId>) -> Result<Vec<Key>, CommandError> {
         read_each(ids.into_iter().map(async |id| Ok(self.0.read_key(id).await?.map(|stored| stored.key)))).await

@@ -1,6 +1,7 @@
 //! The table of keys.
 
 use super::*;
+use crate::management::KeyCount;
 
 pub(super) fn pages() -> Vec<NamedPage> {
     render([
@@ -23,6 +24,7 @@ fn row(number: u64, name: &str, owner: &str, last_use: Option<LastUseCell>, stat
         is_own: owner.starts_with("ada"),
         created: ago(number * 3 * DAY + 5 * HOUR),
         state,
+        switch: Some(if state == KeyStatus::Disabled { KeySwitch::Enable } else { KeySwitch::Disable }),
         expires: match number {
             2 => Some(coming(6 * DAY)),
             3 => Some(coming(90 * DAY)),
@@ -72,9 +74,13 @@ pub(crate) fn keys(rows: Vec<KeyRow>) -> KeysPage {
     let filter = KeyFilter::default();
     let name = "gateway-1".into();
     let source = Some(RecordSource::Gateway { name, others: None });
-    let (paging, csv) = (Paging::default(), "/settings/api/v1/orgs/acme/keys.csv?newest_first=true".into());
+    let (paging, csv) = (Paging::default(), "/settings/api/v1/orgs/acme/keys.csv?sort=-created".into());
     let budget = Some(budget(1_734_001));
-    KeysPage { layout, all_owners: true, suspended: false, rows, filter, paging, csv, budget, source }
+    let (all_owners, suspended, order) = (true, false, KeyOrder::default());
+    let count = KeyCount { counted: rows.len() as u64, is_complete: true, is_sortable: true };
+    let columns = SortColumns::new(order, true, |order| link("/settings/keys", &[("sort", &order.parameter())]));
+    let select = SelectLink { is_all: false, href: "/settings/keys?selected=all".into() };
+    KeysPage { layout, all_owners, suspended, rows, count, filter, order, columns, select, paging, csv, budget, source }
 }
 
 fn middle_page() -> Paging {
