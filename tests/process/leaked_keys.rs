@@ -19,6 +19,8 @@ use crate::support::{Response, Setup, lenient};
 const KEYS: usize = 100_000;
 /// Time of a look-up by the id, over the processes that it takes.
 const LOOK_UP: Duration = Duration::from_millis(50);
+/// Time in which a page of the list is shown.
+const LIST: Duration = Duration::from_millis(150);
 /// A key of another system.
 const OTHER: &str = "legacy-7f3a";
 
@@ -143,6 +145,7 @@ fn find_and_revoke(installation: &Installation, what: &str) {
     }
     let (_, page) = search(setup, &cookie, &KeyDigest::of(b"no key").to_hex());
     assert!(String::from_utf8(page.body).unwrap().contains("No key matches"));
+    lists_are_fast(setup, &cookie, what);
     let (address, _) = search(setup, &cookie, &secret[..40]);
     assert!(!address.contains(&secret[18..40]), "a part of a secret is one: {address}");
     let (address, _) = search(setup, &cookie, "key 99999");
@@ -170,6 +173,27 @@ fn find_and_revoke(installation: &Installation, what: &str) {
     assert!(list(&["--org", "acme", "--name", "key 12345", "--unused-for", "1h"]).contains("key 12345"));
     assert!(list(&["--org", "acme", "--name", "key 99999", "--unused-for", "60h"]).is_empty());
     gateway.stop();
+}
+
+/// The list says how many keys there are, as far as it has looked, and is never sorted in part.
+fn lists_are_fast(setup: &Setup, cookie: &str, what: &str) {
+    let sorted_by_creation_only = ". A list of more than 10,000 keys is sorted by creation only";
+    for (query, summary) in [
+        ("", "100,000 keys, newest first"),
+        ("?sort=created", "100,000 keys, oldest first"),
+        ("?q=key+9", "More than 1,000 keys found, newest first"),
+        ("?q=key+1", "Not all keys counted, newest first"),
+    ] {
+        let begun = Instant::now();
+        let page = setup.client().request("GET", &format!("/settings/keys{query}"), "", &[("Cookie", cookie)], b"");
+        let elapsed = begun.elapsed();
+        println!("{what}: /settings/keys{query} of {KEYS} keys: {elapsed:.1?}");
+        assert!(elapsed < lenient(LIST), "{query}: {elapsed:?}");
+        let page = String::from_utf8(page.body).unwrap();
+        assert!(page.contains(&format!("{summary}{sorted_by_creation_only}")), "{query}: {page}");
+    }
+    let sorted = setup.client().request("GET", "/settings/keys?sort=name", "", &[("Cookie", cookie)], b"");
+    assert_eq!(sorted.status, 409, "{sorted:?}");
 }
 
 #[test]

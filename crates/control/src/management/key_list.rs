@@ -8,7 +8,7 @@ use super::authorization::{Access, authorize, authorize_all};
 use super::cursor::cursor_sealer;
 use super::key_actor::key_actors;
 use super::key_query::NamedKey;
-use super::key_sort::{MAX_SORTED, SortPosition};
+use super::key_sort::SortPosition;
 use super::operands::find_org;
 use super::{Actor, Key, KeyQuery, Management, ManagementError, operands};
 use domain::clock::Micros;
@@ -20,9 +20,13 @@ use state::{self, KeyList, KeyPosition, Org};
 
 /// Keys that are read for one page at most. Where few of them match the filter, the page has fewer keys than its limit.
 const MAX_READ: usize = 1000;
-/// Pages of a list that is read whole, at most. Full ones are 10,000 keys: a few MiB, or some 40 MB where each has as
-/// many tags and networks as a key may have.
-const MAX_PAGES: usize = 100;
+/// Keys of a list that is read whole, at most: a few MiB, or some 40 MB where each has as many tags and networks as a
+/// key may have. Also of a list that is sorted by another field than creation, before any filter.
+const MAX_WHOLE: usize = 10_000;
+/// Keys that are searched for those of a list that is read whole, at most.
+const MAX_SEARCHED: usize = 100_000;
+/// Keys that are read at a time of a list that is read whole.
+const BATCH: usize = 500;
 
 /// Looks up the keys that have, or had, these SHA-256, in hexadecimal; at most 200 of them. For the operator.
 ///
@@ -75,8 +79,8 @@ pub async fn list_keys(
         sealer.seal(find_keys(management, &org, list, sealer.open(cursor)?, query, page.limit, now).await?)?
     } else {
         let after = sealer.open(cursor)?;
-        if !is_sortable(management, list, MAX_SORTED).await? {
-            return Err(ManagementError::ListTooLong(MAX_SORTED));
+        if !is_sortable(management, list, MAX_WHOLE).await? {
+            return Err(ManagementError::ListTooLong(MAX_WHOLE));
         }
         let _turn = management.reads.acquire(actor.person()).await.map_err(|_| ManagementError::TooManyLists)?;
         sealer.seal(sort_keys(management, &org, list, after, query, page.limit, now).await?)?
@@ -107,7 +111,7 @@ pub async fn count_keys(
     now: Micros,
 ) -> Result<KeyCount, ManagementError> {
     let (org, list) = open_list(management, actor, org, query, now).await?;
-    let is_sortable = is_sortable(management, list, MAX_SORTED).await?;
+    let is_sortable = is_sortable(management, list, MAX_WHOLE).await?;
     if query.is_unfiltered() {
         return Ok(KeyCount { counted: management.state.count_of_keys(list).await?, is_complete: true, is_sortable });
     }
@@ -156,7 +160,7 @@ pub async fn list_all_keys(
     let _turn = management.reads.acquire(actor.person()).await.map_err(|_| ManagementError::TooManyLists)?;
     let mut keys = match look_up_keys(management, &org, list, query, now).await? {
         Some(found) => found,
-        None => read_list(management, &org, list, query, MAX_PAGES, now).await?,
+        None => read_list(management, &org, list, query, MAX_WHOLE, now).await?,
     };
     if !query.sort.is_created() {
         keys = sort(keys, query).into_iter().map(|(_, key)| key).collect();
@@ -180,7 +184,7 @@ async fn sort_keys(
     limit: PageLimit,
     now: Micros,
 ) -> Result<Page<Key, SortPosition>, ManagementError> {
-    let mut keys = sort(read_list(management, org, list, query, MAX_PAGES, now).await?, query);
+    let mut keys = sort(read_list(management, org, list, query, MAX_WHOLE, now).await?, query);
     if let Some(after) = after {
         keys.retain(|(position, _)| if query.descending { *position < after } else { *position > after });
     }
@@ -194,7 +198,7 @@ fn sort(keys: Vec<Key>, query: &KeyQuery) -> Vec<(SortPosition, Key)> {
     keys
 }
 
-/// The keys of all pages of a list; an error when there are more than `max` pages.
+/// The keys of a list that match the filter; an error when they are more than `max`, or too many were searched.
 async fn read_list(
     management: &Management,
     org: &Org,
@@ -204,17 +208,21 @@ async fn read_list(
     now: Micros,
 ) -> Result<Vec<Key>, ManagementError> {
     let (mut keys, mut after) = (Vec::new(), None);
-    for _ in 0..max {
-        let Page { items, next } = find_keys(management, org, list, after, query, PageLimit::MAX, now).await?;
-        keys.extend(items);
-        if next.is_none() {
+    for _ in 0..MAX_SEARCHED / BATCH {
+        let batch = management.state.page_of_keys(list, after, BATCH).await?;
+        let shown = show_keys(management, org, batch.items, now).await?;
+        keys.extend(shown.into_iter().map(|(_, key)| key).filter(|key| query.matches(key, now)));
+        if keys.len() > max {
+            break;
+        }
+        if batch.next.is_none() {
             return Ok(keys);
         }
-        after = next;
-        // Requests of the same worker are served between two pages.
+        after = batch.next;
+        // Requests of the same worker are served between two batches.
         tokio::task::yield_now().await;
     }
-    Err(ManagementError::ListTooLong(max * PageLimit::MAX.get()))
+    Err(ManagementError::ListTooLong(max))
 }
 
 /// The key that the text of a query names, if it is in the list: one look-up however many keys there are. None when
@@ -332,8 +340,8 @@ mod tests {
         let query = KeyQuery::default();
         let (org, list) = open_list(&management, OPERATOR, "acme", &query, now).await.unwrap();
         let read = async |max| read_list(&management, &org, list, &query, max, now).await;
-        assert!(matches!(read(1).await, Err(ManagementError::ListTooLong(100))));
-        assert_eq!(read(2).await.unwrap().len(), 101);
+        assert!(matches!(read(100).await, Err(ManagementError::ListTooLong(100))));
+        assert_eq!(read(101).await.unwrap().len(), 101);
         assert!(
             !is_sortable(&management, list, 100).await.unwrap() && is_sortable(&management, list, 101).await.unwrap()
         );
