@@ -19,6 +19,7 @@ use control::leaks::{LeakEndpoint, SELF_REVOKE_PATH};
 use control::management_api::ManagementApi;
 use domain::head_fields::CredentialFields;
 use domain::head_memory::HeadMemory;
+use domain::problem::ProblemTypes;
 use edge::forward::{ResponseOrigin, TrustedProxies};
 use edge::transport::{ServeOptions, Settings};
 use platform::request_body::BodyLimits;
@@ -66,6 +67,11 @@ impl ActiveConfig {
     /// The open exchanges of the worker.
     pub(super) fn open_exchanges(&self) -> OpenExchanges {
         self.0.open.clone()
+    }
+
+    /// Types of the problems that requests are answered with.
+    pub(super) fn problem_types(&self) -> ProblemTypes {
+        self.0.handles.problem_types.clone()
     }
 
     /// The router for the next request on a listener.
@@ -192,7 +198,7 @@ impl SharedHandles {
             metrics: self.metrics.clone(),
             // Connections hold it, also after a reload: with a tracer they would keep the exporter of before from
             // ending.
-            early_rejection: EarlyRejection::new(&self.metrics, observe(None)),
+            early_rejection: EarlyRejection::new(&self.metrics, observe(None), self.problem_types.clone()),
             tunnel_idle: snapshot.config.tunnel_idle,
             open: open.clone(),
             ids: ContextV7::new(),

@@ -66,7 +66,8 @@ impl Components {
         let shippers = Shippers::start(journal.tap(), &config.shipping, &metrics.shipping)?;
         let management = Management::new(Arc::clone(&state), journal.clone(), &config.audit, &metrics.state);
         let leak_action = config.leaks.as_ref().map(|leaks| leaks.action).unwrap_or_default();
-        let management = Arc::new(management.with_sessions(config.sessions()).with_leak_action(leak_action));
+        let management = management.with_sessions(config.sessions()).with_leak_action(leak_action);
+        let management = Arc::new(management.with_problem_types(config.problem_types.clone()));
         management::set_fleet(&management, fleet::open_fleet(config)?);
         let dashboard = config.session.as_ref().map(|settings| share_dashboard(settings, &management)).transpose()?;
         let is_management = |listener: &Listener| listener.role == ListenerRole::Management;
@@ -90,6 +91,7 @@ impl Components {
             leaks,
             process_end: ProcessEnd::default(),
             usage_reads,
+            problem_types: config.problem_types.clone(),
         };
         show_conditions(&handles);
         let now = Micros::wall();

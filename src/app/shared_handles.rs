@@ -8,6 +8,7 @@ use control::api::Api;
 use control::dashboard;
 use control::federation::TokenExchange;
 use control::leaks::LeakReports;
+use domain::problem::ProblemTypes;
 use edge::transport::ConnectionLimiter;
 use journal::audit::Journal;
 use journal::shipping::Shippers;
@@ -40,4 +41,6 @@ pub(super) struct SharedHandles {
     pub(super) process_end: ProcessEnd,
     /// Turns to read the usage of callers.
     pub(super) usage_reads: UsageReads,
+    /// Types of the problems that requests are answered with.
+    pub(super) problem_types: ProblemTypes,
 }

@@ -172,7 +172,7 @@ async fn serve_listener(
         draining,
         move |peer, handle| {
             let active_config = routing.clone();
-            let connection = Rc::new(Connection::new(peer, handle));
+            let connection = Rc::new(Connection::new(peer, handle, active_config.problem_types()));
             service_fn(move |request| {
                 // Taken for each request and not for each connection, so that a reload also reaches connections that
                 // stay open.

@@ -14,6 +14,7 @@ use crate::gateway::PublicSettings;
 use control::dashboard;
 use control::federation as token_exchange;
 use control::management::SessionSettings;
+use domain::problem::ProblemTypes;
 use domain::quota::Quota;
 use edge::transport;
 use platform::settings::{Document, Reported, SecretSource, Section, SettingsErrors};
@@ -43,6 +44,7 @@ mod cors;
 mod session;
 mod federation;
 mod leaks;
+mod problems;
 mod process;
 mod traces;
 mod telemetry;
@@ -112,6 +114,8 @@ pub struct Config {
     pub federation: Option<token_exchange::Settings>,
     /// Reports of leaked keys; none without a `leaks` block.
     pub leaks: Option<control::leaks::Settings>,
+    /// Types of the problems that requests and calls are answered with.
+    pub problem_types: ProblemTypes,
     /// Time without traffic after which a tunnel is closed.
     pub tunnel_idle: Duration,
     /// Time between the signal to stop and the drain, in which clients are asked to reconnect elsewhere.
@@ -276,6 +280,7 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
     let session = file.optional("session", |block| block.section(|section| session::session(section, &routes)));
     let federation = federation::of_file(file, &routes, &session);
     let leaks = leaks::of_file(file, &routes, &session, &federation);
+    let problem_types = file.section("problems", |section| Ok(problems::problems(section)));
     let telemetry = file.section("telemetry", |section| telemetry::telemetry(section, &gateway));
     let quotas = limits.as_ref().map(limits::Limits::quotas).unwrap_or_default();
     check_across_blocks(file, upstreams.read.as_deref(), &routes, session != Ok(None), listen.as_deref().ok(), &quotas);
@@ -308,6 +313,7 @@ fn read(source: ConfigSource, file: &mut Section<'_>) -> Result<Config, Reported
         session: session?,
         federation: federation?,
         leaks: leaks?,
+        problem_types: problem_types?,
         tunnel_idle: timeouts.tunnel_idle,
         lame_duck: timeouts.lame_duck,
         drain: timeouts.drain,

@@ -23,6 +23,7 @@ impl Config {
             session,
             federation,
             leaks,
+            problem_types,
             otel_metrics,
             // Can change while the gateway runs.
             source: _,
@@ -58,6 +59,7 @@ impl Config {
         changed.compare("session", session == &new.session);
         changed.compare("federation", federation == &new.federation);
         changed.compare("leaks", leaks == &new.leaks);
+        changed.compare("problems", problem_types == &new.problem_types);
         changed.0
     }
 }

@@ -7,6 +7,7 @@ use http::header::CONNECTION;
 use http::{HeaderValue, Response, Version};
 
 use domain::identity::Peer;
+use domain::problem::ProblemTypes;
 use edge::forward::ConnectionClients;
 use edge::transport::{ConnectionHandle, ExchangeHandle};
 use journal::audit::PreparedFields;
@@ -24,15 +25,18 @@ pub struct Connection {
     pub(super) clients: ConnectionClients,
     /// Fields of its audit records, which seldom change.
     pub(super) audit_fields: PreparedFields,
+    /// Types of the problems that requests are answered with.
+    pub(super) problem_types: ProblemTypes,
     handle: ConnectionHandle,
     refusals_in_a_row: Cell<u32>,
 }
 
 impl Connection {
-    /// A connection that was just established.
-    pub fn new(peer: Rc<Peer>, handle: ConnectionHandle) -> Self {
+    /// A connection that was just established, whose problems have these types.
+    pub fn new(peer: Rc<Peer>, handle: ConnectionHandle, problem_types: ProblemTypes) -> Self {
         let clients = ConnectionClients::new(&peer);
-        Self { peer, clients, audit_fields: PreparedFields::default(), handle, refusals_in_a_row: Cell::new(0) }
+        let audit_fields = PreparedFields::default();
+        Self { peer, clients, audit_fields, problem_types, handle, refusals_in_a_row: Cell::new(0) }
     }
 
     /// Handle of the exchange for which the service is called now. To be taken before the first await.

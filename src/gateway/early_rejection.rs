@@ -13,6 +13,7 @@ use super::rejection::{HeadRefusal, Rejection};
 use super::request::Arrival;
 use domain::clock;
 use domain::identity::Peer;
+use domain::problem::ProblemTypes;
 use edge::transport::HeadError;
 use platform::metrics::{Metrics, RouteMetrics};
 use platform::telemetry::{Observer, RequestFacts};
@@ -25,14 +26,15 @@ const UNREAD: &str = "unread";
 pub struct EarlyRejection {
     metrics: RouteMetrics,
     observer: Option<Rc<Observer>>,
+    problem_types: ProblemTypes,
     /// Protocol of the proxy that asks on this listener, if it decides for one.
     decisions: Option<DecisionProtocol>,
 }
 
 impl EarlyRejection {
-    /// Responder that counts under a label of its own.
-    pub fn new(metrics: &Metrics, observer: Option<Rc<Observer>>) -> Self {
-        Self { metrics: metrics.route(UNREAD), observer, decisions: None }
+    /// Responder that counts under a label of its own, with problems of these types.
+    pub fn new(metrics: &Metrics, observer: Option<Rc<Observer>>, problem_types: ProblemTypes) -> Self {
+        Self { metrics: metrics.route(UNREAD), observer, problem_types, decisions: None }
     }
 
     /// The same for a listener on which a proxy asks for decisions, if there is a protocol.
@@ -50,7 +52,7 @@ impl EarlyRejection {
             .as_ref()
             .map(|observer| observer.begin(RequestFacts::new(Some(id), clock::read(), peer, peer.address.ip())));
         let rejection = Rejection::of_head(HeadRefusal::from(error));
-        let mut response = rejection.response(id, observed.as_deref());
+        let mut response = rejection.response(id, observed.as_deref(), &self.problem_types);
         self.metrics.count_response(response.status());
         if let Some(protocol) = self.decisions {
             protocol.write_refusal(Some(rejection.code()), &mut response);

@@ -14,7 +14,7 @@ use crate::admission::{Ambiguity, Denial, Route, bearer, comparable};
 use domain::head_fields::CredentialFields;
 use domain::http_syntax::InvalidTargetByte;
 use domain::identity::{AuthMethod, Permission};
-use domain::problem::{self, Problem};
+use domain::problem::{self, Problem, ProblemTypes};
 use domain::refusal::{Answer, Refusal};
 use domain::trace_context::TraceId;
 use edge::forward::InvalidHead;
@@ -161,12 +161,17 @@ impl<'a> Rejection<'a> {
     /// Builds the response to a request, and notes its refusal.
     pub(super) fn respond_to(&self, arrival: &Arrival) -> Response<Bytes> {
         arrival.note_refusal(self.refusal, self.method);
-        self.response(arrival.id, arrival.observed.as_deref())
+        self.response(arrival.id, arrival.observed.as_deref(), &arrival.connection.problem_types)
     }
 
     /// Builds the response to the request of this id, and notes the refusal, where the request is observed. The ids of
     /// the request and of its trace are in the body only.
-    pub(super) fn response(&self, request_id: Uuid, observed: Option<&ObservedRequest>) -> Response<Bytes> {
+    pub(super) fn response(
+        &self,
+        request_id: Uuid,
+        observed: Option<&ObservedRequest>,
+        types: &ProblemTypes,
+    ) -> Response<Bytes> {
         let answer = self.refusal.answer(self.method);
         if let Some(observed) = observed {
             observed.note(|facts| {
@@ -175,7 +180,9 @@ impl<'a> Rejection<'a> {
                 facts.fail(answer.code);
             });
         }
-        let mut response = Response::new(self.body(answer, request_id, observed.and_then(ObservedRequest::trace_id)));
+        let kind = types.link(answer.code, self.refusal.row().problem_type);
+        let trace_id = observed.and_then(ObservedRequest::trace_id);
+        let mut response = Response::new(self.body(answer, kind, request_id, trace_id));
         *response.status_mut() = answer.status;
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static(problem::MEDIA_TYPE));
@@ -186,13 +193,13 @@ impl<'a> Rejection<'a> {
         response
     }
 
-    fn body(&self, answer: &Answer, request_id: Uuid, trace_id: Option<TraceId>) -> Bytes {
+    fn body(&self, answer: &Answer, kind: Cow<'_, str>, request_id: Uuid, trace_id: Option<TraceId>) -> Bytes {
         let row = self.refusal.row();
         let violated = row.limit.map(|limit| rate_limit::policy_name(limit, self.method));
         let mut id = Uuid::encode_buffer();
         let id = &*request_id.hyphenated().encode_lower(&mut id);
         let problem = Problem {
-            kind: row.problem_type.into(),
+            kind,
             violated_policies: violated.as_slice(),
             trace_id,
             ..Problem::new(answer.status, answer.code, self.detail(answer)).with_request_id(id)
@@ -289,7 +296,7 @@ mod tests {
         let permission = "queries:write".parse().unwrap();
         let rejection = Rejection { scope: Some(&permission), ..Rejection::new(Refusal::Forbidden) };
         let id = Uuid::now_v7();
-        let response = rejection.response(id, None);
+        let response = rejection.response(id, None, &ProblemTypes::default());
         assert_eq!(response.status(), http::StatusCode::FORBIDDEN);
         let challenge = "Bearer realm=\"keygate\", error=\"insufficient_scope\", scope=\"queries:write\"";
         assert_eq!(response.headers()[WWW_AUTHENTICATE], challenge);
@@ -304,7 +311,7 @@ mod tests {
     #[test]
     fn refusal_closes_the_connection_and_asks_for_a_retry_where_its_row_says_so() {
         let fields = |rejection: &Rejection<'_>| {
-            let response = rejection.response(Uuid::now_v7(), None);
+            let response = rejection.response(Uuid::now_v7(), None, &ProblemTypes::default());
             [CONNECTION, RETRY_AFTER]
                 .map(|name| response.headers().get(name).map(|value| value.to_str().unwrap().to_owned()))
         };

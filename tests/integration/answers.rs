@@ -50,6 +50,35 @@ fn invalid_credentials_are_refused() {
 }
 
 #[test]
+fn problem_type_links_to_the_page_of_errors_where_it_is_configured() {
+    let blocks = "listen: [{ address: 127.0.0.1:0 }, { address: 127.0.0.1:0, serves: management }]
+session: { origin: http://127.0.0.1:8080 }
+";
+    let upstream = Upstream::start();
+    let base = "https://docs.example/errors";
+    let problems = format!("problems: {{ base: '{base}' }}\nlimits: {{ key: {{ requests: 1, per: 1h }} }}\n");
+    for (blocks, base) in [(blocks.to_owned(), None), (format!("{blocks}{problems}"), Some(base))] {
+        let (gateway, key) = Gateway::with(&[upstream.address], &blocks).and_secret();
+        let [gateway_port, management] = gateway.addresses() else { panic!("two listeners") };
+        let assert_linked = |response: &Response, code: &str| {
+            assert_eq!(response.code(), code, "{response:?}");
+            let link = base.map_or("about:blank".to_owned(), |base| format!("{base}#{code}"));
+            assert_eq!(response.json()["type"], link, "{response:?}");
+        };
+        let mut client = Client::connect(*gateway_port);
+        assert_linked(&client.get("/x", ""), "unauthenticated");
+        assert_linked(&client.get("/settings/api/v1/session", ""), "unauthenticated");
+        assert_linked(&client.send("\r\nnonsense\r\n\r\n").response(), "malformed_request");
+        assert_linked(&Client::connect(*management).get("/v1/orgs", ""), "unauthenticated");
+        if base.is_some() {
+            let mut client = Client::connect(*gateway_port);
+            assert_eq!(client.get("/x", &key).status, 200);
+            assert_linked(&client.get("/x", &key), "rate_limited");
+        }
+    }
+}
+
+#[test]
 fn missing_permissions_and_routes_are_refused() {
     let upstream = Upstream::start();
     let gateway = Gateway::with(&[upstream.address], ROUTES);

@@ -125,6 +125,8 @@ const ADDRESSES: &[Mistake] = &[
     ),
     ("endpoint without a scheme", "http://127.0.0.1:8081", "127.0.0.1:8081"),
     ("endpoint with a path", "http://127.0.0.1:8081", "http://127.0.0.1:8081/api"),
+    ("page of errors with a fragment", "", "problems: { base: 'https://docs.example/errors#rate_limited' }\n"),
+    ("page of errors without a scheme", "", "problems: { base: docs.example/errors }\n"),
     ("endpoint given twice", "[http://127.0.0.1:8081]", "[http://b:1, http://b:1]"),
     ("no endpoints", "[http://127.0.0.1:8081]", "[]"),
     ("endpoint that is a listener", "http://127.0.0.1:8081", "http://127.0.0.1:8080"),

@@ -105,6 +105,12 @@ fn errors_page_has_the_statuses_and_codes_of_both_tables() {
     let (missing, left): (Vec<_>, Vec<_>) =
         (tables.difference(&described).collect(), described.difference(&tables).collect());
     assert!(missing.is_empty() && left.is_empty(), "without a row: {missing:?}; without an error: {left:?}");
+    // The types of problems link to them, by `problems.base`.
+    let anchors = page.split("<a id=\"").skip(1).filter_map(|rest| rest.split_once('"')).map(|(anchor, _)| anchor);
+    let mut anchors: Vec<&str> = anchors.collect();
+    anchors.sort_unstable();
+    let codes: BTreeSet<&str> = tables.iter().map(|(_, code)| &**code).chain(["internal"]).collect();
+    assert_eq!(anchors, codes.into_iter().collect::<Vec<_>>());
     let mut codes = BTreeSet::new();
     codes_in(&serde_json::from_slice(&fs::read("docs/openapi.json").unwrap()).unwrap(), &mut codes);
     codes.retain(|code| !described.iter().any(|(_, described)| described == code));

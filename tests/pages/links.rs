@@ -80,14 +80,15 @@ fn architecture_map_names_every_module() {
     assert!(missing.is_empty(), "{missing:?}");
 }
 
-/// The anchors of a page's headings.
+/// The anchors of a page: of its headings, and those that it has beside.
 fn headings(text: &str) -> BTreeSet<String> {
     let lines = text.lines().filter(|line| line.starts_with('#'));
     let anchor = |line: &str| {
         let words = line.trim_start_matches('#').trim().to_lowercase().replace(' ', "-");
         words.chars().filter(|c| c.is_alphanumeric() || matches!(c, '-' | '_')).collect()
     };
-    lines.map(anchor).collect()
+    let beside = text.split("<a id=\"").skip(1).filter_map(|rest| rest.split('"').next()).map(str::to_owned);
+    lines.map(anchor).chain(beside).collect()
 }
 
 /// Every name in the last column of the tables in `docs/security.md` is a test, or the beginning of

@@ -84,7 +84,11 @@ impl ManagementApi {
         let method = request.method().clone();
         let (this, peer) = (Rc::clone(self), Rc::clone(peer));
         let answer = async move { this.respond(id, &peer, request).await };
-        self.served.serve(id, &method, answer, || problem(id, Mount::Network, &ManagementError::Internal)).await
+        self.served.serve(id, &method, answer, || self.problem(id, &ManagementError::Internal)).await
+    }
+
+    fn problem(&self, id: Uuid, error: &ManagementError) -> Response<Bytes> {
+        problem(self.api.management().problem_types(), id, Mount::Network, error)
     }
 
     async fn respond(&self, id: Uuid, peer: &Peer, request: Request<Incoming>) -> Response<Bytes> {
@@ -96,7 +100,7 @@ impl ManagementApi {
             let request = ControlRequest::read(BASE, id, peer, &self.trusted, request, management).await?;
             self.perform(peer, &request).await
         };
-        result.await.unwrap_or_else(|error| problem(id, Mount::Network, &error))
+        result.await.unwrap_or_else(|error| self.problem(id, &error))
     }
 
     async fn perform(&self, peer: &Peer, request: &ControlRequest) -> Result<Response<Bytes>, ManagementError> {

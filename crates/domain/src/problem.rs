@@ -2,6 +2,7 @@
 //! admin socket and query-store.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use http::StatusCode;
 use serde::{Deserialize, Serialize};
@@ -12,6 +13,25 @@ use crate::trace_context::TraceId;
 pub const MEDIA_TYPE: &str = "application/problem+json";
 /// The type of a problem that its status and code describe completely (RFC 9457, section 4.2.1).
 pub const ABOUT_BLANK: &str = "about:blank";
+
+/// Types of problems: links to a page that explains each code, or the types of their own where no page is known.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ProblemTypes(Option<Arc<str>>);
+
+impl ProblemTypes {
+    /// Links below this address of the page: an absolute URL without query and fragment.
+    pub fn of_page(base: &str) -> Self {
+        Self(Some(base.into()))
+    }
+
+    /// The type of a problem with this code: the link to its explanation, or `unlinked` without a page.
+    pub fn link<'a>(&self, code: &str, unlinked: &'a str) -> Cow<'a, str> {
+        match &self.0 {
+            Some(base) => format!("{base}#{code}").into(),
+            None => unlinked.into(),
+        }
+    }
+}
 
 /// A problem: the members of RFC 9457, section 3.1, and the extension members of this project.
 ///

@@ -194,7 +194,7 @@ async fn call(request: Request<Incoming>, operator: Actor, api: Api) -> AdminRes
     let (head, body) = request.into_parts();
     let is_read = head.method.is_safe();
     let Ok(body) = response::read_body(body, MAX_BODY).await else {
-        return Api::refuse_operator(&ManagementError::BodyLost).map(|body| Either::Left(Full::new(body)));
+        return api.refuse_operator(&ManagementError::BodyLost).map(|body| Either::Left(Full::new(body)));
     };
     let request = Request::from_parts(head, body);
     let task = tokio::spawn(async move { api.serve_operator(operator, request).await });

@@ -109,15 +109,15 @@ impl Api {
         };
         let response = match performed.await {
             Ok(answer) => self.respond(&request, answer),
-            Err(error) => problem(id, Mount::Socket, &error),
+            Err(error) => problem(self.management.problem_types(), id, Mount::Socket, &error),
         };
         with_id(id, response)
     }
 
     /// The response to a call of the operator whose body could not be read.
-    pub(crate) fn refuse_operator(error: &ManagementError) -> Response<Bytes> {
+    pub(crate) fn refuse_operator(&self, error: &ManagementError) -> Response<Bytes> {
         let id = Uuid::now_v7();
-        with_id(id, problem(id, Mount::Socket, error))
+        with_id(id, problem(self.management.problem_types(), id, Mount::Socket, error))
     }
 
     /// The response to a call: its answer, or 304 to a client that has the record already.

@@ -9,10 +9,10 @@ use super::mount::Mount;
 use super::response::build;
 use crate::json_input::add_accept_patch;
 use crate::management::ManagementError;
-use domain::problem::{self, Problem, sentence};
+use domain::problem::{self, ABOUT_BLANK, Problem, ProblemTypes, sentence};
 
-/// The response to the call with this id, at a mount. Logs failures of the server.
-pub(crate) fn problem(id: Uuid, mount: Mount, error: &ManagementError) -> Response<Bytes> {
+/// The response to the call with this id, at a mount, with a problem of its type. Logs failures of the server.
+pub(crate) fn problem(types: &ProblemTypes, id: Uuid, mount: Mount, error: &ManagementError) -> Response<Bytes> {
     // A token that was revoked during a call is refused as one that was revoked before.
     let error = if matches!(error, ManagementError::TokenEnded) { &ManagementError::TokenUnknown } else { error };
     let (status, code) = error.row().status_and_code();
@@ -22,6 +22,7 @@ pub(crate) fn problem(id: Uuid, mount: Mount, error: &ManagementError) -> Respon
         tracing::warn!(request_id = %id, code, cause, "a call of the management API failed");
     }
     let problem = Problem::new(status, code, detail(error, mount)).with_request_id(id.to_string());
+    let problem = Problem { kind: types.link(code, ABOUT_BLANK), ..problem };
     let mut response = build(status, problem::MEDIA_TYPE, problem.to_json());
     let headers = response.headers_mut();
     if let Some(seconds) = error.retry_after() {
@@ -175,7 +176,7 @@ mod tests {
         let of_limits = [Error::TooManyAttempts(1), Error::TooManyCalls(1), Error::TooManyRequests(1)];
         let of_state = Error::TokenUnverified(Unavailable::TimedOut);
         for error in of_operations().into_iter().chain(of_limits).chain([of_state]) {
-            let response = problem(Uuid::nil(), Mount::Network, &error);
+            let response = problem(&ProblemTypes::default(), Uuid::nil(), Mount::Network, &error);
             let waits = [StatusCode::TOO_MANY_REQUESTS, StatusCode::SERVICE_UNAVAILABLE].contains(&response.status());
             let has_wait = response.headers().contains_key(RETRY_AFTER);
             assert!(has_wait || !waits, "{error}");

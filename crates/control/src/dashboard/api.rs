@@ -43,11 +43,11 @@ pub(super) async fn respond(dashboard: &Dashboard, request: &ControlRequest, seg
                 let here = document(Mount::Browser).replacen(r#"[{"url":"v1"}]"#, r#"[{"url":"."}]"#, 1);
                 response::build(StatusCode::OK, "application/json", here)
             }
-            _ => problem(request.id, &RouteError::new(["GET"].into_iter()).into()),
+            _ => problem(dashboard, request.id, &RouteError::new(["GET"].into_iter()).into()),
         };
     }
     let performed = perform(dashboard, request, segments).await;
-    performed.unwrap_or_else(|error| problem(request.id, &error))
+    performed.unwrap_or_else(|error| problem(dashboard, request.id, &error))
 }
 
 async fn perform(
@@ -88,6 +88,6 @@ async fn authenticate(dashboard: &Dashboard, request: &ControlRequest) -> Result
 }
 
 /// The response to a call that was not performed.
-pub(super) fn problem(id: Uuid, error: &ManagementError) -> DashboardResponse {
-    response::secured(api::problem(id, Mount::Browser, error))
+pub(super) fn problem(dashboard: &Dashboard, id: Uuid, error: &ManagementError) -> DashboardResponse {
+    response::secured(api::problem(dashboard.management.problem_types(), id, Mount::Browser, error))
 }

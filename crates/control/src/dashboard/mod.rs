@@ -243,7 +243,7 @@ impl Dashboard {
 
     /// The response to a request that could not be read, or whose handler panicked.
     fn early_error(&self, id: Uuid, is_api: bool, error: &ManagementError) -> DashboardResponse {
-        if is_api { api::problem(id, error) } else { self.error_page(id, error) }
+        if is_api { api::problem(self, id, error) } else { self.error_page(id, error) }
     }
 
     /// Routes a request, and responds with what its endpoint returns or with the page or problem for its error.

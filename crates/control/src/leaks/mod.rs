@@ -107,9 +107,13 @@ impl LeakEndpoint {
         let (this, peer) = (Rc::clone(self), Rc::clone(peer));
         let answer = async move {
             let answered = this.respond(&peer, presented, request, arrived).await;
-            answered.unwrap_or_else(|error| problem(id, Mount::Network, &error))
+            answered.unwrap_or_else(|error| this.problem(id, &error))
         };
-        self.served.serve(id, &method, answer, || problem(id, Mount::Network, &ManagementError::Internal)).await
+        self.served.serve(id, &method, answer, || self.problem(id, &ManagementError::Internal)).await
+    }
+
+    fn problem(&self, id: Uuid, error: &ManagementError) -> Response<Bytes> {
+        problem(self.shared.management.problem_types(), id, Mount::Network, error)
     }
 
     async fn respond(

@@ -19,6 +19,7 @@ use std::sync::Arc;
 use prometheus::{Histogram, IntGauge};
 
 use domain::clock::{self, Micros};
+use domain::problem::ProblemTypes;
 use journal::audit::{self, AuditView, Journal};
 use platform::metrics::StateMetrics;
 use state::State;
@@ -170,6 +171,8 @@ pub struct Management {
     gateway: String,
     /// Settings of web sessions; none when they are not configured.
     sessions: Option<SessionSettings>,
+    /// Types of the problems in answers to calls.
+    problem_types: ProblemTypes,
     /// Seconds until a change is durable.
     duration: Histogram,
     /// Action on keys that have leaked.
@@ -195,6 +198,7 @@ impl Management {
             reads: ReadQueue::default(),
             gateway: settings.gateway.clone(),
             sessions: None,
+            problem_types: ProblemTypes::default(),
             duration: metrics.change.clone(),
             leak_action: LeakAction::default(),
             announcements_limited: metrics.announcements_limited.clone(),
@@ -206,6 +210,17 @@ impl Management {
     #[must_use]
     pub fn with_leak_action(self, leak_action: LeakAction) -> Self {
         Self { leak_action, ..self }
+    }
+
+    /// Sets the types of the problems in answers to calls.
+    #[must_use]
+    pub fn with_problem_types(self, problem_types: ProblemTypes) -> Self {
+        Self { problem_types, ..self }
+    }
+
+    /// Types of the problems in answers to calls.
+    pub(crate) fn problem_types(&self) -> &ProblemTypes {
+        &self.problem_types
     }
 
     /// Sets the settings of web sessions.

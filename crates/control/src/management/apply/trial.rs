@@ -40,6 +40,7 @@ impl Management {
             reads: ReadQueue::default(),
             gateway: self.gateway.clone(),
             sessions: None,
+            problem_types: self.problem_types.clone(),
             duration: self.duration.clone(),
             leak_action: self.leak_action,
             announcements_limited: self.announcements_limited.clone(),
