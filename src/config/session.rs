@@ -39,6 +39,9 @@ pub(super) fn session(section: &mut Section<'_>, routes: &[RouteSettings]) -> Re
     let hsts = section.value_or("hsts", HSTS, |value| value.duration(Duration::ZERO..=731 * DAY));
     let links = section.value_or("links", true, |value| value.boolean());
     let limit = section.section("limit", |section| Ok(limits::quota(section, LIMIT)));
+    let managers = section.section("people", |section| {
+        Ok(section.value_or("managed_by", false, |value| value.choice(&[("provider", false), ("admins", true)])))
+    });
     let providers = section.value_or("providers", Vec::new(), providers);
     if idle > lifetime {
         section.report("idle", "is longer than `lifetime`, which ends every session; make it shorter");
@@ -47,12 +50,20 @@ pub(super) fn session(section: &mut Section<'_>, routes: &[RouteSettings]) -> Re
         section.report("providers", "is empty and `links` is off, so that no user could sign in; list one");
     }
     refuse_route_below(section, &path, routes);
+    let admins_manage_people = managers?;
+    if admins_manage_people && let Some(provider) = providers.iter().find(|provider| provider.claims_people()) {
+        section.report("people", format_args!(
+            "`managed_by: admins` leaves people and permissions to admins, and the provider `{}` maps claims to them; \
+             remove its `people.organization` and `people.permissions`",
+            provider.oidc.name
+        ));
+    }
     let origin = origin?;
     let limit = limit?;
     let api_origin = api_origin?;
     // Browsers ignore the field over http (RFC 6797, section 8.1).
     let hsts = Some(hsts).filter(|age| !age.is_zero() && origin.starts_with("https://"));
-    Ok(Settings { origin, path, idle, lifetime, hsts, links, limit, api_origin, providers })
+    Ok(Settings { origin, path, idle, lifetime, hsts, links, admins_manage_people, limit, api_origin, providers })
 }
 
 /// Refuses a route under the dashboard's path, which requests could never reach.

@@ -17,6 +17,7 @@ mod gateway;
 mod page_checks;
 
 mod key;
+mod people;
 mod permissions;
 mod other_sites;
 mod cors;

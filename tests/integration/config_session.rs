@@ -82,6 +82,12 @@ fn session_block_is_checked() {
         ("  path: settings/", "session.path: `settings/` is not a path such as /settings"),
         ("  idle: 13h", "session.idle: is longer than `lifetime`"),
         ("  links: false", "session.providers: is empty and `links` is off"),
+        ("  people: { managed_by: owners }", "session.people.managed_by: "),
+        (
+            "  people: { managed_by: admins }\n  providers: [{ name: a, issuer: https://a, client_id: b, people: { \
+             permissions: { claim: groups } } }]",
+            "session.people: `managed_by: admins` leaves people and permissions to admins, and the provider `a` maps",
+        ),
         ("  providers: [{ name: A, issuer: https://a, client_id: b }]", "`A` is not a provider's name"),
         ("  providers: [{ name: a, issuer: http://a.example, client_id: b }]", "is not https"),
         ("  providers: [{ name: a, issuer: https://a, client_id: b, scopes: [email] }]", "lacks `openid`"),

@@ -129,6 +129,12 @@ impl Quota {
         }
     }
 
+    /// Returns whether it admits no more than another one in any stretch of time: neither at once nor in the long run.
+    pub fn is_within(self, other: Self) -> bool {
+        let rate = |quota: Self, per: Self| u128::from(quota.inflow()) * per.per.as_micros();
+        self.burst <= other.burst && rate(self, other) <= rate(other, self) && (self.strict || !other.strict)
+    }
+
     /// `per` in microseconds.
     pub fn per_micros(self) -> u64 {
         u64::try_from(self.per.as_micros()).unwrap_or(u64::MAX)

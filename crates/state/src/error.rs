@@ -3,7 +3,7 @@
 use super::{IdempotencyRecord, InvalidPolicy, TooLate};
 use domain::clock::Micros;
 use domain::counted::counted;
-use domain::identity::{OrgId, SessionId, UserId};
+use domain::identity::{OrgId, Permission, SessionId, UserId};
 use domain::key::KeyId;
 use domain::key::policy::InvalidKeyPolicy;
 use domain::management_token::TokenId;
@@ -102,6 +102,9 @@ pub enum ChangeError {
     /// The person by whose rights the change would be made may not make it, or the service of an exchange is suspended.
     #[error("user {0} may not make this change")]
     NotAllowed(UserId),
+    /// The person by whose rights the change would be made does not have this permission, which it would give.
+    #[error("the permission {0} would be given by a user who does not have it")]
+    GrantExceeds(Permission),
     /// The change would leave the organization without an administrator who may act.
     #[error("user {0} is the last administrator of the organization")]
     LastAdmin(UserId),

@@ -10,5 +10,6 @@ mod policies;
 mod requests;
 mod lists;
 mod limits;
+mod people;
 mod tokens;
 mod schemathesis;

@@ -21,29 +21,61 @@ async fn admin(state: &State, fixture: &Fixture, email: &str) -> UserId {
     id
 }
 
-async fn suspend(state: &State, fixture: &Fixture, by: UserId, user: UserId) -> Result<(), ChangeError> {
-    state.change(Change::suspend_user(fixture.org, user, Some(clock::now()), false).by_person(by)).await
-}
-
 async fn resume(state: &State, fixture: &Fixture, user: UserId) {
     state.change(Change::suspend_user(fixture.org, user, None, true)).await.unwrap();
 }
 
-/// Of administrators who suspend one another, or themselves, at once, one is left.
+/// Of administrators who suspend one another, or themselves, at once, or take the role away, one is left.
 pub(super) async fn last_administrator_stays_whatever_happens_at_once(state: &State) {
     let fixture = new_fixture(state).await;
     let admins = [admin(state, &fixture, "ada@example.com").await, admin(state, &fixture, "amy@example.com").await];
     for round in 0..ROUNDS {
         let targets = if round % 2 == 0 { [admins[1], admins[0]] } else { admins };
-        let tries = admins.into_iter().zip(targets).map(|(by, user)| suspend(state, &fixture, by, user));
+        let end_role = |user| match round % 4 {
+            0 | 1 => Change::suspend_user(fixture.org, user, Some(clock::now()), false),
+            _ => Change::permit_user(fixture.org, user, Vec::new(), None),
+        };
+        let tries = admins.into_iter().zip(targets).map(|(by, user)| state.change(end_role(user).by_person(by)));
         let results = join_all(tries).await;
         let refused: Vec<_> = results.iter().filter_map(|result| result.as_ref().err()).collect();
         let expected = |error: &&ChangeError| matches!(error, ChangeError::NotAllowed(_) | ChangeError::LastAdmin(_));
         assert!(refused.len() == 1 && refused.iter().all(expected), "in round {round}: {results:?}");
         for user in admins {
             resume(state, &fixture, user).await;
+            state.change(Change::permit_user(fixture.org, user, vec![permission(ADMIN)], None)).await.unwrap();
         }
     }
+    let remove = |user| Change::RemoveUser { org: fixture.org, user, at: clock::now() };
+    state.change(remove(admins[0]).by_person(admins[1])).await.unwrap();
+    let refused = state.change(remove(admins[1]).by_person(admins[1])).await;
+    assert!(matches!(refused, Err(ChangeError::LastAdmin(_))), "{refused:?}");
+}
+
+/// A person gives others, and themselves, no permission that they do not have; what a user has may stay.
+pub(super) async fn person_gives_no_permission_that_they_lack(state: &State) {
+    let fixture = new_fixture(state).await;
+    let ada = admin(state, &fixture, "ada@example.com").await;
+    let permit = async |user, names: &[&str], by: Option<UserId>| {
+        let permissions = names.iter().map(|name| permission(name)).collect();
+        let change = Change::permit_user(fixture.org, user, permissions, None);
+        state.change(by.map_or(change.clone(), |by| change.by_person(by))).await
+    };
+    let exceeds =
+        |result| matches!(result, Err(ChangeError::GrantExceeds(given)) if given == permission("billing:pay"));
+    for user in [ada, fixture.user] {
+        assert!(exceeds(permit(user, &[ADMIN, "billing:pay"], Some(ada)).await));
+    }
+    let created = User { permissions: vec![permission("billing:pay")], ..new_user(fixture.org, "eve@example.com") };
+    assert!(exceeds(state.change(Change::CreateUser(created.clone()).by_person(ada)).await));
+    permit(fixture.user, &["billing:pay"], None).await.unwrap();
+    permit(fixture.user, &["billing:pay", ADMIN], Some(ada)).await.unwrap();
+    permit(fixture.user, &[], Some(ada)).await.unwrap();
+    assert!(exceeds(permit(fixture.user, &["billing:pay"], Some(ada)).await), "it was taken away");
+    permit(ada, &[ADMIN, "billing:pay"], None).await.unwrap();
+    state.change(Change::CreateUser(created).by_person(ada)).await.unwrap();
+    let other = User { permissions: Vec::new(), ..new_user(fixture.org, "joe@example.com") };
+    let by_member = state.change(Change::CreateUser(other).by_person(fixture.user)).await;
+    assert!(matches!(by_member, Err(ChangeError::NotAllowed(_))), "{by_member:?}");
 }
 
 /// A person who is suspended, or an administrator no longer, when the change is made does not make it.

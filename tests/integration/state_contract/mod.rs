@@ -242,6 +242,7 @@ macro_rules! contract {
                 key_of_a_rule_leaves_the_lists_an_hour_after_its_end,
             ],
             cases_standing: [
+                person_gives_no_permission_that_they_lack,
                 last_administrator_stays_whatever_happens_at_once,
                 person_without_the_right_changes_nothing,
                 expiry_is_put_off_within_the_policy,

@@ -7,7 +7,7 @@ use super::endpoints::PageEndpoint;
 pub(super) enum Counting {
     /// With the other requests of the person.
     Request,
-    /// It revokes or disables keys, revokes a management token, suspends a user or ends a session.
+    /// It revokes or disables keys, revokes a management token, suspends or removes a user or ends a session.
     Revocation,
     /// A page on the way to a revocation.
     Confirmation,
@@ -23,6 +23,7 @@ impl PageEndpoint {
             | Self::DisableKey
             | Self::ChangeSelectedKeys
             | Self::SuspendUser
+            | Self::RemoveUser
             | Self::EndSession
             | Self::RevokeToken => Counting::Revocation,
             Self::ShowRevokeKey | Self::ShowSelectedKeys | Self::ShowSuspendUser | Self::ShowRevokeToken => {

@@ -46,6 +46,13 @@ pub(super) enum PageEndpoint {
     RotateKey,
     ListChanges,
     ListUsers,
+    ShowAddUser,
+    AddUser,
+    ShowUser,
+    PermitUser,
+    /// Shows a sign-in link, once.
+    CreateLink,
+    RemoveUser,
     /// Asks before a user is suspended.
     ShowSuspendUser,
     SuspendUser,

@@ -22,6 +22,8 @@ pub struct Settings {
     pub hsts: Option<Duration>,
     /// True if sign-in links are created and accepted.
     pub links: bool,
+    /// True if administrators add, remove and permit the people of their organizations; no provider's claims do.
+    pub admins_manage_people: bool,
     /// Requests to the dashboard and its API that each person may send to one gateway.
     pub limit: Quota,
     /// Origin of the API for curl examples; `None` where it is the dashboard's.
@@ -44,6 +46,13 @@ pub struct ProviderSettings {
     pub domains: Vec<String>,
 }
 
+impl ProviderSettings {
+    /// Returns whether its claims decide which organizations people belong to, or what they may do there.
+    pub fn claims_people(&self) -> bool {
+        self.claim_mapping.orgs.is_some() || self.claim_mapping.permissions.is_some()
+    }
+}
+
 impl Settings {
     /// URL of the dashboard, without a slash at the end.
     pub fn url(&self) -> String {
@@ -57,7 +66,13 @@ impl Settings {
 
     /// Settings of web sessions.
     pub fn sessions(&self) -> SessionSettings {
-        SessionSettings { url: self.url(), idle: self.idle, lifetime: self.lifetime, links: self.links }
+        SessionSettings {
+            url: self.url(),
+            idle: self.idle,
+            lifetime: self.lifetime,
+            links: self.links,
+            admins_manage_people: self.admins_manage_people,
+        }
     }
 
     /// Returns `true` if a path is the dashboard's: its own or one below it.

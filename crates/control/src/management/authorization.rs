@@ -5,6 +5,7 @@
 //! | [`Access::Operator`] | yes | no | no | no |
 //! | [`Access::AllOrgs`] | yes | no | no | of all organizations |
 //! | [`Access::OrgOperator`], [`Access::KeyOperator`] | yes | no | no | of the organization, made by the operator |
+//! | [`Access::People`] | yes | the chosen one, where administrators manage people | no | of the organization, made by the operator |
 //! | [`Access::Org`] | yes | the chosen one | the chosen one | of the organization |
 //! | [`Access::OrgAdmin`] | yes | the chosen one | no | of the organization |
 //! | [`Access::NewKey`] | yes | for all its users | for themselves | of the organization |
@@ -40,6 +41,8 @@ pub(super) enum Access<'a> {
     AllOrgs(TokenScope),
     /// To what the operator may see and change of an organization, its federation rules included.
     OrgOperator(&'a str, TokenScope),
+    /// To the people of an organization: to add, to remove and to permit them. No scope: programs may not.
+    People(&'a str, Option<TokenScope>),
     /// To what every member of an organization may see.
     Org(&'a str, TokenScope),
     /// To what administrators of an organization may see.
@@ -70,6 +73,7 @@ impl Access<'_> {
             | Self::OrgAdmin(_, scope)
             | Self::KeyOperator(_, scope)
             | Self::Key(_, scope) => Some(scope),
+            Self::People(_, scope) => scope,
             Self::NewKey { .. } => Some(TokenScope::KeysCreate),
             Self::Keys { .. } => Some(TokenScope::UsageRead),
             Self::Tokens(_) | Self::Token(_) => Some(TokenScope::TokensManage),
@@ -133,6 +137,10 @@ async fn authorize_user(
         Access::Operator | Access::AllOrgs(_) | Access::OrgOperator(..) | Access::KeyOperator(..) => false,
         Access::Tokens(org) => user.is_admin() && org.is_some_and(|org| user.has_chosen(org)),
         Access::Token(token) => return authorize_token(management, user, token).await,
+        Access::People(org, _) if user.has_chosen(org) && user.is_admin() => {
+            return if management.admins_manage_people() { Ok(()) } else { Err(ManagementError::PeopleOfProvider) };
+        }
+        Access::People(..) => false,
         Access::Org(org, _) => user.has_chosen(org),
         Access::OrgAdmin(org, _) => user.has_chosen(org) && user.is_admin(),
         Access::NewKey { org, user: owner } => user.has_chosen(org) && (user.is_admin() || user.is_named(owner)),
@@ -154,16 +162,19 @@ async fn authorize_program(
     if !token.scopes.contains(&scope) {
         return Err(ManagementError::MissingScope(scope));
     }
-    let needs_operator = matches!(access, Access::AllOrgs(_) | Access::OrgOperator(..) | Access::KeyOperator(..));
+    let needs_operator =
+        matches!(access, Access::AllOrgs(_) | Access::OrgOperator(..) | Access::KeyOperator(..) | Access::People(..));
     if needs_operator && token.admin.is_some() {
         return Err(ManagementError::NotAllowed);
     }
     match access {
         Access::AllOrgs(_) if token.org.is_some() => Err(ManagementError::OneOrg),
         Access::AllOrgs(_) => Ok(()),
-        Access::OrgOperator(org, _) | Access::Org(org, _) | Access::OrgAdmin(org, _) | Access::NewKey { org, .. } => {
-            authorize_program_in(management, program, org).await
-        }
+        Access::OrgOperator(org, _)
+        | Access::People(org, _)
+        | Access::Org(org, _)
+        | Access::OrgAdmin(org, _)
+        | Access::NewKey { org, .. } => authorize_program_in(management, program, org).await,
         Access::KeyOperator(key, _) | Access::Key(key, _) => authorize_program_key(management, program, key).await,
         Access::Keys { org, keys } => {
             authorize_program_in(management, program, org).await?;

@@ -163,6 +163,12 @@ errors! {
 
     #[error("you may not do this; ask an administrator of your organization")]
     NotAllowed => row(NotAllowed, "not_allowed");
+    /// An administrator would add, remove or permit users where the provider and the operator do.
+    #[error("people here are managed by the identity provider and the operator of this service; ask them")]
+    PeopleOfProvider => row(NotAllowed, "people_of_provider");
+    /// A permission that the giver does not have, or a sign-in link for a user with such a permission.
+    #[error("you do not have the permission `{0}`, so you cannot give it; ask an administrator who has it")]
+    GrantExceeds(Permission) => row(NotAllowed, "grant_exceeds");
     #[error("this token does not have the scope `{0}`; create one with it, or ask the operator of this service")]
     MissingScope(TokenScope) => row(NotAllowed, "missing_scope");
     #[error("this token is for one organization; this needs one of all organizations")]
@@ -176,6 +182,9 @@ errors! {
     /// A change of one's own key that would widen its policy.
     #[error("you may narrow key {0} and not widen it; ask an administrator of your organization")]
     Widened(KeyId) => row(NotAllowed, "policy_widened");
+    /// An administrator would raise the limits of a key, in force by its plan or the configuration or its own.
+    #[error("you may lower the limits of key {0} and not raise them; ask the operator of this service")]
+    LimitsRaised(KeyId) => row(NotAllowed, "limits_raised");
     #[error("key {0} was disabled by the operator of this service, who alone can enable it")]
     DisabledByOperator(KeyId) => row(NotAllowed, "disabled_by_operator");
     #[error("this user was suspended by the operator of this service, who alone can resume it")]

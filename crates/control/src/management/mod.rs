@@ -154,7 +154,9 @@ pub(crate) use usage::has_fleet;
 pub use usage::{UsageRequest, UsageScope, show_usage};
 pub use usage_summary::{Outcomes, UsageItem, UsageSummary};
 pub use user::{Responsible, User, UserKind, UserStatus};
-pub use users::{UserGrants, create_user, list_users, remove_user, resume_user, show_user, suspend_user};
+pub use users::{
+    UserGrants, check_people_access, create_user, list_users, remove_user, resume_user, show_user, suspend_user,
+};
 pub use uses::{Activity, ActivityReport, UseFilter, UsePage, key_activity, list_uses, set_fleet};
 pub use withdrawal::withdraw_unclaimed;
 
@@ -221,6 +223,11 @@ impl Management {
     /// Types of the problems in answers to calls.
     pub(crate) fn problem_types(&self) -> &ProblemTypes {
         &self.problem_types
+    }
+
+    /// Returns whether administrators add, remove and permit the people of their organizations.
+    pub(crate) fn admins_manage_people(&self) -> bool {
+        self.sessions.as_ref().is_some_and(|sessions| sessions.admins_manage_people)
     }
 
     /// Sets the settings of web sessions.

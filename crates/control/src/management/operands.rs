@@ -47,6 +47,15 @@ pub(super) fn check_creation(actor: &Actor, org: &state::Org) -> Result<(), Mana
     if org.suspended && actor.org() == Some(org.id) { Err(ManagementError::OrgSuspended) } else { Ok(()) }
 }
 
+/// Refuses a service to signed-in administrators, who manage people only.
+///
+/// # Errors
+/// [`ManagementError::NotPerson`].
+pub(super) fn require_person_of(actor: &Actor, user: &state::User) -> Result<(), ManagementError> {
+    let is_refused = actor.signed_in().is_some() && user.is_service();
+    if is_refused { Err(ManagementError::NotPerson(user.email.clone())) } else { Ok(()) }
+}
+
 /// Checks that the configuration has a plan which a record is to be given.
 ///
 /// # Errors

@@ -25,7 +25,9 @@ use domain::key::policy::Field;
 use domain::management_token::TokenScope;
 use domain::names;
 use domain::plan_name::PlanName;
-use state::{Change, KeyPatch, OrgPatch, OrgPolicy, OrgPolicyPatch, Permitted, PolicyChange, UserPatch};
+use state::{
+    self, Change, KeyPatch, OrgPatch, OrgPolicy, OrgPolicyPatch, Permitted, PolicyChange, PolicyScope, UserPatch,
+};
 
 /// Patch of an organization.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -153,12 +155,13 @@ pub async fn update_org(
     Ok(org_from_record(management, org))
 }
 
-/// Patches a user. For the operator; administrators of the organization suspend and resume, but not the last of
-/// them.
+/// Patches a user. For the operator; administrators of the organization suspend and resume, and where they manage
+/// people they permit persons what they may do themselves, but do not end the role of the last of them.
 ///
 /// # Errors
 /// [`ManagementError::NoOrg`], [`ManagementError::NoUser`], [`ManagementError::NotService`],
-/// [`ManagementError::NotPerson`], [`ManagementError::LastAdmin`], [`ManagementError::NoPlan`];
+/// [`ManagementError::NotPerson`], [`ManagementError::LastAdmin`], [`ManagementError::NoPlan`],
+/// [`ManagementError::PeopleOfProvider`], [`ManagementError::GrantExceeds`];
 /// [`ManagementError::Stale`] when permissions are added or taken away, and the user was changed meanwhile.
 pub async fn update_user(
     management: &Management,
@@ -170,14 +173,19 @@ pub async fn update_user(
 ) -> Result<User, ManagementError> {
     let is_permitted = update.changes_permissions();
     let is_sold = update.plan.is_some() || update.quota.is_some();
-    let access = if is_permitted || update.responsible.is_some() || is_sold {
+    let access = if update.responsible.is_some() || is_sold {
         Access::OrgOperator(org, TokenScope::UsersWrite)
+    } else if is_permitted {
+        Access::People(org, Some(TokenScope::UsersWrite))
     } else {
         Access::OrgAdmin(org, TokenScope::UsersWrite)
     };
     let by = authorize(management, actor, access, now).await?;
     operands::check_plan(management, update.plan.iter().flatten().next())?;
     let mut user = find_user(management, find_org(management, org).await?.id, user).await?;
+    if is_permitted {
+        operands::require_person_of(actor, &user)?;
+    }
     // The permissions that are left follow from those that were read.
     let read = (is_permitted && update.permissions.is_none()).then(|| user.etag());
     let permitted =
@@ -222,12 +230,14 @@ pub async fn update_user(
     Ok(User::new(user, responsible))
 }
 
-/// Patches a key: its policy, as owners may narrow it, and its limits and its plan, as the operator may.
+/// Patches a key: its policy, as owners may narrow it, its limits, as signed-in administrators may lower them, and its
+/// plan, as the operator may.
 ///
 /// # Errors
 /// [`ManagementError::NoKey`], [`ManagementError::Revoked`], [`ManagementError::InvalidKeyPolicy`],
 /// [`ManagementError::BeyondOwner`], [`ManagementError::Widened`], [`ManagementError::TooLate`],
-/// [`ManagementError::InvalidQuota`], [`ManagementError::NoPlan`].
+/// [`ManagementError::InvalidQuota`], [`ManagementError::NoPlan`]; [`ManagementError::LimitsRaised`], and
+/// [`ManagementError::Stale`] when an administrator lowers limits and the key was changed meanwhile.
 pub async fn update_key(
     management: &Management,
     actor: &Actor,
@@ -236,13 +246,18 @@ pub async fn update_key(
     now: Micros,
 ) -> Result<Key, ManagementError> {
     let KeyUpdate { name, policy, limits, plan, quota: own } = update;
-    let is_of_operator = limits.is_some() || plan.is_some() || own.is_some();
+    // No program of an administrator changes limits, as it changes no permissions.
+    let may_only_lower = limits.is_some() && actor.signed_in().is_some();
+    let is_of_operator = (limits.is_some() && !may_only_lower) || plan.is_some() || own.is_some();
     let access = if is_of_operator {
         Access::KeyOperator(id, TokenScope::KeysSet)
     } else {
         Access::Key(id, TokenScope::KeysSet)
     };
     let by = authorize(management, actor, access, now).await?;
+    if may_only_lower && actor.policy_scope(now) == PolicyScope::Owner {
+        return Err(ManagementError::NotAllowed);
+    }
     operands::check_plan(management, plan.iter().flatten().next())?;
     let name = name.as_deref().map(names::validate_name).transpose()?;
     let owned = find_key(management, actor, id).await?;
@@ -254,21 +269,29 @@ pub async fn update_key(
         (None, true, None, None, Some(_)) => "key.quota",
         _ => "key.update",
     };
-    let policy = if policy.is_empty() && (is_of_operator || name.is_some()) {
+    let has_others = limits.is_some() || plan.is_some() || own.is_some() || name.is_some();
+    let policy = if policy.is_empty() && has_others {
         None
     } else {
         let patch = policy.into_patch_of(&owned)?;
         Some(PolicyChange { patch: Box::new(patch), allowed: actor.policy_scope(now) })
     };
     let defaults = management.state.defaults();
-    let in_force = defaults.limits_of_key(&owned.key, owned.user.as_ref(), owned.org.as_ref()).quota;
+    let limits_of = |key: &state::Key| defaults.limits_of_key(key, owned.user.as_ref(), owned.org.as_ref()).quota;
+    let in_force = limits_of(&owned.key);
     let quota = match limits {
         None => Field::Keep,
         Some(None) => Field::Clear,
         Some(Some(limits)) => Field::Set(limits.apply_to(in_force, defaults.quota).validate()?),
     };
+    let lowered = state::Key { quota: quota.clone().apply(owned.key.quota), ..owned.key.clone() };
+    if may_only_lower && !limits_of(&lowered).is_within(in_force) {
+        return Err(ManagementError::LimitsRaised(id));
+    }
     let patch = KeyPatch { name, quota, plan: field(plan), budget: field(own), policy };
     let change = Change::UpdateKey { key: id, patch };
+    // Lower than those that were read, which the operator may have lowered since.
+    let change = if may_only_lower { conditions::require_read(change, owned.key.etag(), actor)? } else { change };
     apply_change(management, action, Target::of_key(&owned.key), change, by).await?;
     // Read again: others may have changed other fields.
     Ok(show_owned(management, &find_key(management, actor, id).await?, now))

@@ -37,6 +37,8 @@ pub struct SessionSettings {
     pub lifetime: Duration,
     /// `true`: sign-in links are issued and accepted.
     pub links: bool,
+    /// `true`: administrators add, remove and permit the people of their organizations.
+    pub admins_manage_people: bool,
 }
 
 /// Result of a sign-in that succeeded, from which a session is created.

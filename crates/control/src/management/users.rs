@@ -44,10 +44,12 @@ pub(super) struct NewUser<'a> {
     pub(super) responsible: Option<UserId>,
 }
 
-/// Creates a user with this email address and these grants. For the operator.
+/// Creates a user with this email address and these grants. For the operator; without a plan also for administrators of
+/// the organization, where they manage people, who give permissions that they have.
 ///
 /// # Errors
-/// [`ManagementError::InvalidEmail`], [`ManagementError::NoOrg`], [`ManagementError::NoPlan`];
+/// [`ManagementError::InvalidEmail`], [`ManagementError::NoOrg`], [`ManagementError::NoPlan`],
+/// [`ManagementError::PeopleOfProvider`], [`ManagementError::GrantExceeds`];
 /// [`ManagementError::Taken`] when a user of the organization has this address.
 pub async fn create_user(
     management: &Management,
@@ -57,7 +59,11 @@ pub async fn create_user(
     grants: UserGrants,
     now: Micros,
 ) -> Result<User, ManagementError> {
-    let by = authorize(management, actor, Access::OrgOperator(org, TokenScope::UsersWrite), now).await?;
+    let access = match grants.plan {
+        None => Access::People(org, Some(TokenScope::UsersWrite)),
+        Some(_) => Access::OrgOperator(org, TokenScope::UsersWrite),
+    };
+    let by = authorize(management, actor, access, now).await?;
     let email = names::validate_email(email)?;
     let org = find_org(management, org).await?;
     operands::check_creation(actor, &org)?;
@@ -173,10 +179,25 @@ pub async fn resume_user(
     update_user(management, actor, org, user, update, now).await
 }
 
-/// Removes a user for good: their keys are refused and their web sessions end. For the operator.
+/// Checks that an actor may add, permit and remove people, for the pages that offer it.
 ///
 /// # Errors
-/// [`ManagementError::NoOrg`], [`ManagementError::NoUser`].
+/// [`ManagementError::NotAllowed`], [`ManagementError::PeopleOfProvider`].
+pub async fn check_people_access(
+    management: &Management,
+    actor: &Actor,
+    org: &str,
+    now: Micros,
+) -> Result<(), ManagementError> {
+    authorize(management, actor, Access::People(org, Some(TokenScope::UsersWrite)), now).await.map(drop)
+}
+
+/// Removes a user for good: their keys are refused and their web sessions end. For the operator; administrators of the
+/// organization remove people, where they manage them, but not the last of themselves.
+///
+/// # Errors
+/// [`ManagementError::NoOrg`], [`ManagementError::NoUser`], [`ManagementError::PeopleOfProvider`],
+/// [`ManagementError::LastAdmin`]; [`ManagementError::NotPerson`] for a service, of an administrator.
 pub async fn remove_user(
     management: &Management,
     actor: &Actor,
@@ -184,8 +205,9 @@ pub async fn remove_user(
     user: &str,
     now: Micros,
 ) -> Result<User, ManagementError> {
-    let by = authorize(management, actor, Access::OrgOperator(org, TokenScope::UsersWrite), now).await?;
+    let by = authorize(management, actor, Access::People(org, Some(TokenScope::UsersWrite)), now).await?;
     let user = find_user(management, find_org(management, org).await?.id, user).await?;
+    operands::require_person_of(actor, &user)?;
     let responsible = find_responsible(management, &user).await?;
     let change = Change::RemoveUser { org: user.org, user: user.id, at: now };
     apply_change(management, "user.remove", Target::of_user(&user), change, by).await?;

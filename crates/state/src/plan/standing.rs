@@ -2,14 +2,16 @@
 //!
 //! - The person is an active user of the organization, and an administrator of it, unless the change is one of a key of
 //!   their own. So of two administrators who suspend one another at once, the second is none any more.
-//! - An administrator who suspends their own account leaves another one: an organization keeps the last administrator.
+//! - An administrator who suspends or removes their own account, or gives up the role, leaves another one: an
+//!   organization keeps the last administrator. Another's account they change as an administrator, who stays.
+//! - A person gives no permission that the person does not have. What a user has already may stay.
 //! - A suspended organization creates nothing.
 //! - The key of an exchange is made only while its service is active, in an organization that is not suspended.
 
 use super::Records;
 use crate::change::Target;
-use crate::{Change, ChangeError, FederationRule, Key, Org, User};
-use domain::identity::{OrgId, UserId};
+use crate::{Change, ChangeError, FederationRule, Key, Org, User, UserPatch};
+use domain::identity::{OrgId, Permission, UserId};
 use domain::key::KeyId;
 use domain::key::policy::Field;
 
@@ -54,23 +56,32 @@ impl Change {
     pub(crate) fn subject(&self) -> Option<Subject> {
         match (self.as_made(), self.target()) {
             (Self::CreateKey { key, .. }, _) => Some(Subject::KeyOf(key.user)),
+            (Self::CreateUser(user), _) => Some(Subject::User(user.org, user.id)),
             (_, Some(Target::Key(key))) => Some(Subject::Key(key)),
             (_, Some(Target::User(org, user))) => Some(Subject::User(org, user)),
             _ => None,
         }
     }
 
-    /// Returns whether the person suspends their own account with it.
-    fn suspends(&self, person: UserId) -> bool {
-        matches!(self.as_made(), Self::UpdateUser { user, patch, .. }
-            if *user == person && matches!(patch.suspended, Field::Set(_)))
+    /// Returns whether the person ceases with it to be an administrator who may act.
+    fn ends_role_of(&self, person: UserId) -> bool {
+        match self.as_made() {
+            Self::UpdateUser { user, patch, .. } if *user == person => {
+                let lacks_role = |list: &[Permission]| list.iter().all(|permission| permission.as_str() != ADMIN);
+                matches!(patch.suspended, Field::Set(_))
+                    || patch.permitted.as_ref().is_some_and(|permitted| lacks_role(&permitted.permissions))
+            }
+            Self::RemoveUser { user, .. } => *user == person,
+            _ => false,
+        }
     }
 }
 
 /// Requires that a person may make a change of a key or a user. A key that is missing is left to the change.
 ///
 /// # Errors
-/// [`ChangeError::NotAllowed`], [`ChangeError::OrgSuspended`], [`ChangeError::LastAdmin`].
+/// [`ChangeError::NotAllowed`], [`ChangeError::OrgSuspended`], [`ChangeError::GrantExceeds`],
+/// [`ChangeError::LastAdmin`].
 pub(crate) fn require_person<R: Records>(person: UserId, change: &Change, records: &R) -> Result<(), R::Error> {
     let (org, owner) = match (change.subject(), change.as_made()) {
         (Some(Subject::User(org, _)), _) => (org, None),
@@ -84,10 +95,27 @@ pub(crate) fn require_person<R: Records>(person: UserId, change: &Change, record
     let org = records.org(org)?.ok_or(ChangeError::NoOrg(org))?;
     let user = records.user(org.id, person)?;
     check_person(person, user.as_ref(), &org, owner, change)?;
-    let is_last = change.suspends(person)
+    let given = given_permissions(change, records)?;
+    let has = |permission: &Permission| user.as_ref().is_some_and(|user| user.permissions.contains(permission));
+    if let Some(exceeding) = given.into_iter().find(|permission| !has(permission)) {
+        return Err(ChangeError::GrantExceeds(exceeding).into());
+    }
+    let is_last = change.ends_role_of(person)
         && user.is_some_and(|user| user.is_active_admin())
         && !records.has_other_admin(org.id, person)?;
     if is_last { Err(ChangeError::LastAdmin(person).into()) } else { Ok(()) }
+}
+
+/// The permissions that a user gets by a change, and does not have before.
+fn given_permissions<R: Records>(change: &Change, records: &R) -> Result<Vec<Permission>, R::Error> {
+    match change.as_made() {
+        Change::CreateUser(user) => Ok(user.permissions.clone()),
+        Change::UpdateUser { org, user, patch: UserPatch { permitted: Some(permitted), .. } } => {
+            let before = records.user(*org, *user)?.map(|user| user.permissions).unwrap_or_default();
+            Ok(permitted.permissions.iter().filter(|permission| !before.contains(permission)).cloned().collect())
+        }
+        _ => Ok(Vec::new()),
+    }
 }
 
 /// Requires that the service of a rule may get the key of an exchange.
@@ -199,7 +227,8 @@ mod tests {
         let patch = UserPatch { permitted: Some(permitted), ..UserPatch::default() };
         let permit = Change::UpdateUser { org: org.id, user: ada.id, patch };
         let suspend = Change::suspend_user(org.id, ada.id, Some(Micros(1)), false);
-        assert!(suspend.suspends(ada.id) && !suspend.suspends(UserId::generate()) && !permit.suspends(ada.id));
+        assert!(suspend.ends_role_of(ada.id) && !suspend.ends_role_of(UserId::generate()));
+        assert!(permit.ends_role_of(ada.id), "the role is among the permissions");
         for change in [permit, suspend, key_of(&org, ada.id)] {
             assert!(matches!(change.by_person(ada.id), Change::ByPerson { .. }));
         }

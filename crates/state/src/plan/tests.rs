@@ -352,6 +352,17 @@ fn organization_keeps_its_last_administrator() {
     let other = User { id: UserId::generate(), email: "ann@acme.example".into(), ..admin.clone() };
     let with_other = Directory { users: vec![admin.clone(), other], ..records.clone() };
     require_person(admin.id, &suspend, &with_other).unwrap();
+    // Nor does the last one leave, or give up the role.
+    let remove = Change::RemoveUser { org: admin.org, user: admin.id, at: NOW };
+    let permit = |permissions: &[&str]| {
+        let permissions = permissions.iter().map(|name| name.parse().unwrap()).collect();
+        Change::permit_user(admin.org, admin.id, permissions, None)
+    };
+    for change in [&remove, &permit(&[])] {
+        assert!(matches!(require_person(admin.id, change, &records), Err(ChangeError::LastAdmin(_))), "{change:?}");
+        require_person(admin.id, change, &with_other).unwrap();
+    }
+    require_person(admin.id, &permit(&[ADMIN]), &records).unwrap();
     // A key that is missing is left to the change.
     let missing = Change::RevokeKey { key: KeyId::generate(records.org().tag).unwrap(), at: NOW };
     require_person(UserId::generate(), &missing, &records).unwrap();

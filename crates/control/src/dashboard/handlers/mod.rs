@@ -35,6 +35,7 @@ mod revoke_key;
 mod rotate_key;
 mod audit;
 mod users;
+mod people;
 mod sessions;
 mod tokens;
 mod create_token;
@@ -137,6 +138,12 @@ async fn perform(
         PageEndpoint::RotateKey => rotate_key::rotate_key(&context, value).await,
         PageEndpoint::ListChanges => audit::list_changes(&context).await,
         PageEndpoint::ListUsers => users::list_users(&context).await,
+        PageEndpoint::ShowAddUser => people::show_add_user(&context).await,
+        PageEndpoint::AddUser => people::add_user(&context).await,
+        PageEndpoint::ShowUser => people::show_user(&context, value).await,
+        PageEndpoint::PermitUser => people::permit_user(&context, value).await,
+        PageEndpoint::CreateLink => people::create_link(&context, value).await,
+        PageEndpoint::RemoveUser => people::remove_user(&context, value).await,
         PageEndpoint::ShowSuspendUser => users::show_suspend_user(&context, value).await,
         PageEndpoint::SuspendUser => users::suspend_user(&context, value).await,
         PageEndpoint::ResumeUser => users::resume_user(&context, value).await,
@@ -209,6 +216,9 @@ impl PageContext<'_> {
                  is still there before you rely on it."
             }
             "suspended" => "The user is suspended. Requests of the user are refused from now on.",
+            "added" => "The person is added. Send a sign-in link, if there is no provider to sign in with.",
+            "permitted" => "The permissions are changed. They hold from the next request on.",
+            "removed" => "The person is removed. Requests of the person are refused from now on.",
             "resumed" => "The user is resumed. The keys work again; the user has to sign in anew.",
             "ended" => "The session is ended.",
             "ended-others" => "All your other sessions are ended.",

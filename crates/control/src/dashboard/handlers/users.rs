@@ -21,7 +21,7 @@ pub(super) async fn list_users(context: &PageContext<'_>) -> HandlerResult {
         Paging::new(page.cursor.as_deref(), listed.next.as_deref(), |cursor: &str| link(&path, &[("cursor", cursor)]));
     let rows = listed.items.iter().map(|user| user_row(context, user)).collect();
     let layout = context.layout(NavEntry::Users).await?;
-    render(&UsersPage { layout, rows, paging })
+    render(&UsersPage { layout, rows, paging, are_managed: context.management.admins_manage_people() })
 }
 
 fn user_row(context: &PageContext<'_>, user: &User) -> UserRow {

@@ -65,4 +65,4 @@ pub use self::timestamp::Timestamp;
 pub use self::tokens::{NewTokenPage, RevokeTokenPage, TokenFacts, TokensPage};
 pub use self::usage::{RangeUsage, ShareRow, UsagePart, percent};
 pub use self::use_row::UseRow;
-pub use self::users::{ResponsibleCell, SuspendUserPage, UserRow, UsersPage};
+pub use self::users::{AddUserPage, ResponsibleCell, SuspendUserPage, UserPage, UserRow, UsersPage};

@@ -5,8 +5,10 @@ use askama::Template;
 use super::layout::Layout;
 use super::numbers::format_count;
 use super::paging::Paging;
+use super::policy::PermissionChoice;
 use super::timestamp::Timestamp;
 use crate::management::{Responsible, UserStatus};
+use domain::secret::Secret;
 
 /// The users of the organization, for admins.
 #[derive(Clone, Debug, Template)]
@@ -18,6 +20,8 @@ pub struct UsersPage {
     pub rows: Vec<UserRow>,
     /// Links to the other pages.
     pub paging: Paging,
+    /// True if admins add, permit and remove people.
+    pub are_managed: bool,
 }
 
 /// The page that asks before a user is suspended.
@@ -46,6 +50,40 @@ impl SuspendUserPage {
     }
 }
 
+/// The form that adds a person. Fields: `email`, and `permission`, once for each that is ticked.
+#[derive(Clone, Debug, Template)]
+#[template(path = "add_user.html")]
+pub struct AddUserPage {
+    /// Page frame.
+    pub layout: Layout,
+    /// The address that was entered.
+    pub email: String,
+    /// The permissions to choose from: those of the admin.
+    pub permissions: Vec<PermissionChoice>,
+    /// Error in the address.
+    pub error: Option<String>,
+}
+
+/// The page of a person, with the forms that admins have.
+#[derive(Clone, Debug, Template)]
+#[template(path = "user.html")]
+pub struct UserPage {
+    /// Page frame.
+    pub layout: Layout,
+    /// Id.
+    pub id: String,
+    /// Email address.
+    pub email: String,
+    /// State: requests as the person are admitted, or why not.
+    pub state: UserStatus,
+    /// The permissions to choose from: those of the person and of the admin.
+    pub permissions: Vec<PermissionChoice>,
+    /// A new sign-in link, and its end.
+    pub link: Option<(Secret, Timestamp)>,
+    /// Error in the form that removes the person.
+    pub error: Option<String>,
+}
+
 /// A user.
 #[derive(Clone, Debug)]
 pub struct UserRow {
@@ -67,6 +105,13 @@ pub struct UserRow {
     pub plan: Option<String>,
     /// Time of creation.
     pub created: Timestamp,
+}
+
+impl UserRow {
+    /// Returns whether it is a person who is not removed.
+    pub fn is_person(&self) -> bool {
+        self.responsible.is_none() && self.state != UserStatus::Removed
+    }
 }
 
 /// The person who is responsible for a service.

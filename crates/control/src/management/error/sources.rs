@@ -100,6 +100,7 @@ impl From<ChangeError> for ManagementError {
             ChangeError::SuspendedByOperator(_) => Self::SuspendedByOperator,
             ChangeError::OrgSuspended(_) => Self::OrgSuspended,
             ChangeError::NotAllowed(_) => Self::NotAllowed,
+            ChangeError::GrantExceeds(permission) => Self::GrantExceeds(permission),
             ChangeError::LastAdmin(_) => Self::LastAdmin,
             ChangeError::TooLate(late) => Self::TooLate(late),
             ChangeError::InvalidOrgPolicy(invalid) => Self::InvalidPolicy(invalid),

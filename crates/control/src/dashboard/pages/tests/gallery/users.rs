@@ -1,6 +1,7 @@
-//! The table of users.
+//! The table of users, and the forms for people.
 
 use super::*;
+use domain::secret::Secret;
 
 pub(super) fn pages() -> Vec<NamedPage> {
     let suspend = |keys| SuspendUserPage {
@@ -10,7 +11,30 @@ pub(super) fn pages() -> Vec<NamedPage> {
         keys,
     };
     let (few, many) = (suspend(Some(1234)), suspend(None));
+    let choice = |name: &str| PermissionChoice { name: name.into(), is_ticked: name == "org:admin" };
+    let permissions = || vec![choice("org:admin"), choice("queries:read")];
+    let add = |email: &str, error: Option<&str>| AddUserPage {
+        layout: layout(NavEntry::Users, true),
+        email: email.into(),
+        permissions: permissions(),
+        error: error.map(str::to_owned),
+    };
+    let user = |email: &str, link, error: Option<&str>| UserPage {
+        layout: layout(NavEntry::Users, true),
+        id: "usr_01".into(),
+        email: email.into(),
+        state: UserStatus::Active,
+        permissions: permissions(),
+        link,
+        error: error.map(str::to_owned),
+    };
+    let link = (Secret::new("https://gateway.example.com/settings/link/secret".to_owned()), ago(0));
     render([
+        ("add-user", &add("", None)),
+        ("add-user-error", &add(HOSTILE, Some("This is no email address."))),
+        ("user", &user("bob@acme.example", None, None)),
+        ("user-link", &user(LONG, Some(link), None)),
+        ("user-error", &user(HOSTILE, None, Some("Tick the box to remove the person for good."))),
         ("users", &users(rows())),
         ("users-empty", &users(Vec::new())),
         ("suspend-user", &few),
@@ -19,7 +43,8 @@ pub(super) fn pages() -> Vec<NamedPage> {
 }
 
 fn users(rows: Vec<UserRow>) -> UsersPage {
-    UsersPage { layout: layout(NavEntry::Users, true), rows, paging: Paging::new(None, None, |_| String::new()) }
+    let paging = Paging::new(None, None, |_| String::new());
+    UsersPage { layout: layout(NavEntry::Users, true), rows, paging, are_managed: true }
 }
 
 fn rows() -> Vec<UserRow> {
