@@ -42,11 +42,12 @@ enum Command {
 }
 
 /// Kinds of records: action, detail of the path, and outcome.
-const KINDS: [(&str, &str, &str); 14] = [
+const KINDS: [(&str, &str, &str); 15] = [
     ("key.expiring", "/7d/END", "completed"),
     ("key.unused", "/7d/END", "completed"),
     ("key.leaked", "/test/https://example.com/", "completed"),
     ("token.expiring", "/TESTTESTTE/1d/END", "completed"),
+    ("token.leaked", "/TESTTESTTE/test/https://example.com/", "completed"),
     ("quota.near", "/80/100/END", "completed"),
     ("key.create", "", "completed"),
     ("key.rotate", "", "completed"),

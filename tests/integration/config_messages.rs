@@ -173,6 +173,9 @@ const ROUTES: &[Mistake] = &[
     ("upgrade past the gateway", "path: /reports/**", "path: /reports/**, upgrade: [h2c]"),
     ("two routes of one path", "audit:", "  - { name: b, methods: [GET], path: /reports/** }\naudit:"),
     ("two routes of one name", "audit:", "  - { name: reports, path: /b }\naudit:"),
+    ("route where keys revoke themselves", "audit:", "  - { name: b, path: /v1/self-revoke }\nleaks: {}\naudit:"),
+    ("route of reports", "audit:", "  - { name: b, path: /v1/leaks }\nleaks: { github: true }\naudit:"),
+    ("reports where keys revoke themselves", "", "leaks: { github: true, path: /v1/self-revoke }\n"),
 ];
 
 /// Mistakes of files, secrets and other servers.

@@ -1,4 +1,4 @@
-//! Leaked keys: the reports of GitHub, and keys that revoke themselves.
+//! Leaked keys and management tokens: the reports of GitHub, and keys that revoke themselves.
 
 use std::path::Path;
 use std::process::Command;
@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use control::management::{self, KeyStatus};
+use control::management::{self, KeyStatus, TokenStatus};
 use rcgen::{KeyPair, SigningKey as _};
 use serde_json::{Value, json};
 
@@ -158,7 +158,8 @@ fn report_that_github_has_not_signed_looks_up_nothing() {
     let state = format!("state: {{ redis: {{ url: '{}', deadline: 2s }} }}\n", redis.url());
     let gateway = Gateway::with(&[upstream.address], &format!("\n{MANY}{state}{}", github.block("revoke")));
     let key = gateway.key();
-    let body = json!([finding(&key.text, PLACE)]).to_string().into_bytes();
+    let token = gateway.token();
+    let body = json!([finding(&key.text, PLACE), finding(token.secret.expose(), PLACE)]).to_string().into_bytes();
     let signed = github.sign(&body);
     let digest = format!("keygate:digest:{}", KeyDigest::of(key.text.as_bytes()).to_hex());
     let mut monitor = redis.monitor();
@@ -193,11 +194,16 @@ fn report_that_github_has_not_signed_looks_up_nothing() {
             client = Client::connect(gateway.address);
         }
     }
-    assert_eq!(monitor.commands_on(&digest), Vec::<String>::new());
+    let id = token.token.id.to_string();
+    for name in [&digest, &id] {
+        assert_eq!(monitor.commands_on(name), Vec::<String>::new());
+    }
     assert_eq!((status(&gateway, &key), gateway.changes("key.revoke").len()), (200, 0));
     assert_eq!(github.server.count(), 2, "its keys were read once, and once more for the unknown one");
     assert_eq!(send(&gateway, &signed, &body).status, 200);
-    assert!(!monitor.commands_on(&digest).is_empty(), "the name of the record is this");
+    for name in [&digest, &id] {
+        assert!(!monitor.commands_on(name).is_empty(), "the name of the record is this");
+    }
     assert_eq!((status(&gateway, &key), gateway.changes("key.revoke").len()), (401, 1));
 }
 
@@ -257,6 +263,33 @@ fn action_is_that_of_the_configuration() {
     github.report(&gateway, &json!([{ "token": key.text, "type": TYPE }]));
     assert_eq!((status(&gateway, &key), shown(&gateway, &key).status), (401, KeyStatus::Revoked));
     assert_eq!(gateway.changes("key.revoke")[0].path, "key.revoke/leak/unknown/");
+}
+
+#[test]
+fn reported_management_token_is_revoked_and_a_replay_changes_nothing() {
+    for action in ["disable", "revoke", "notify"] {
+        let github = GitHub::start();
+        let (_upstream, gateway, _) = with(&github.block(action));
+        let management::NewToken { token, secret } = gateway.token();
+        let text = secret.expose();
+        let unknown = PlainToken::generate().unwrap().expose().expose().to_owned();
+        let mistyped = format!("{}x", &text[..text.len() - 1]);
+        let findings = [text, &unknown, &mistyped].map(|text| finding(text, &format!("{PLACE}?{text}")));
+        let known = json!([feedback(text, "true_positive"), feedback(&unknown, "false_positive")]);
+        for _ in 0..3 {
+            assert_eq!(github.report(&gateway, &json!(findings)).json(), known);
+        }
+        let shown = gateway.perform(async |to, now| management::show_token(to, OPERATOR, token.id, now).await);
+        let (status, operation, cause) = match action {
+            "notify" => (TokenStatus::Active, "token.leaked", ""),
+            _ => (TokenStatus::Revoked, "token.revoke", "leak/"),
+        };
+        assert_eq!(shown.status, status, "{action}");
+        let [record] = &gateway.changes(operation)[..] else { panic!("one record") };
+        let place = format!("commit/{PLACE}?kgm_{}_%E2%80%A6", token.id);
+        assert_eq!(record.path, format!("{operation}/{}/{cause}{place}", token.id));
+        assert_eq!((record.actor.as_deref(), record.org_id), (Some("gateway"), token.org));
+    }
 }
 
 #[test]

@@ -7,12 +7,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use control::management::{
-    self, Actor, KeyQuery, Management, ManagementError, NewKey, NewKeyRequest, Org, PolicyUpdate, Rotation,
-    SecretSource, UnixUser, User,
+    self, Actor, KeyQuery, Management, ManagementError, NewKey, NewKeyRequest, NewToken, Org, PolicyUpdate, Rotation,
+    SecretSource, TokenSettings, UnixUser, User,
 };
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, Permission, SessionId, UserId};
 use domain::key::KeyId;
+use domain::management_token::TokenScope;
 use domain::page::{PageLimit, PageQuery};
 use journal::audit::{Filter, Reader};
 use journal::audit::{Outcome, Record, RecordKind};
@@ -181,6 +182,19 @@ impl Gateway {
         let org = self.create_org(&format!("org-{}", uuid::Uuid::new_v4()));
         let user = self.create_user(org.id, "user@example.com", permissions);
         self.create_key(org.id, user.id, "test")
+    }
+
+    /// Creates a management token of all organizations.
+    pub fn token(&self) -> NewToken {
+        let settings = TokenSettings {
+            name: "pipeline".into(),
+            org: None,
+            allow: [TokenScope::OrgsRead].into(),
+            expires: None,
+            networks: Vec::new(),
+            client_san: None,
+        };
+        self.perform(async |to, now| management::create_token(to, OPERATOR, settings, now).await)
     }
 
     /// Creates another key of the same user.

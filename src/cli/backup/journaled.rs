@@ -89,7 +89,8 @@ fn note(withdrawals: &mut BTreeMap<Subject, Withdrawal>, record: &Record) {
         "user.remove" => user.map(Subject::User),
         "user.suspend" | "user.resume" => user.map(Subject::SuspendedUser),
         "org.suspend" | "org.resume" => record.org_id.map(Subject::Org),
-        "token.revoke" => detail.and_then(|id| id.parse().ok()).map(Subject::Token),
+        // Of a leaked token, its place follows the id.
+        "token.revoke" => detail.and_then(|id| id.split('/').next()?.parse().ok()).map(Subject::Token),
         "federation.create" | "federation.remove" => {
             record.org_id.zip(detail).map(|(org, name)| Subject::Rule(org, name.to_owned()))
         }

@@ -11,7 +11,8 @@ use super::{Answer, csv, input};
 use crate::json_input::{self, WholeSeconds};
 use crate::management;
 use crate::management::{
-    Key, KeyImport, Leak, LimitUpdate, ManagementError, NewKey, NewKeyRequest, PolicyUpdate, Rotation, SecretSource,
+    Key, KeyImport, Leak, Leaked, LimitUpdate, ManagementError, NewKey, NewKeyRequest, PolicyUpdate, Rotation,
+    SecretSource,
 };
 use domain::budget::OwnBudget;
 use domain::clock::Micros;
@@ -80,11 +81,11 @@ struct DisableBody {
     leaked: bool,
 }
 
-/// Body of a report that a key has leaked.
+/// Body of a report that a key or a management token has leaked.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct LeakBody {
-    /// The whole key.
+    /// The whole key, or the whole token.
     key: String,
     /// Kind of the place where it was found.
     #[serde(default)]
@@ -147,7 +148,11 @@ pub(super) async fn import(call: &Call<'_>) -> Result<Answer, ManagementError> {
 pub(super) async fn find(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let digests = input::digests(call.request)?;
     let found = management::find_keys_by_digest(call.management(), call.actor, &digests, call.now()).await?;
-    Ok(Answer::new(&json!({ "found": found })))
+    Ok(Answer::new(&match found {
+        Some(Leaked::Token(token)) => json!({ "found": null, "found_token": token }),
+        Some(Leaked::Key(key)) => json!({ "found": key }),
+        None => json!({ "found": null }),
+    }))
 }
 
 pub(super) async fn show(call: &Call<'_>) -> Result<Answer, ManagementError> {
@@ -192,12 +197,17 @@ pub(super) async fn explain(call: &Call<'_>) -> Result<Answer, ManagementError> 
     Ok(Answer::new(&management::explain_key(call.management(), call.actor, call.key()?, call.now()).await?))
 }
 
-/// Reports a key that was found where others can read it. The answer has the key as it is then, if it is known.
+/// Reports a key or a management token that was found where others can read it. The answer has it as it is then, if it
+/// is known.
 pub(super) async fn report_leak(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let LeakBody { key, source, url } = json_input::body(call.request)?;
     let leak = Leak { secret: &Secret::new(key), source: &source, url: &url };
     let found = management::report_leak(call.management(), call.actor, &leak, call.now()).await?;
-    Ok(Answer::new(&json!({ "found": found })))
+    Ok(Answer::new(&match found {
+        Some(Leaked::Token(token)) => json!({ "found": null, "found_token": token }),
+        Some(Leaked::Key(key)) => json!({ "found": key }),
+        None => json!({ "found": null }),
+    }))
 }
 
 /// Refuses a secret that a person has made elsewhere, before it is read.

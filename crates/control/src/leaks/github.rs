@@ -1,4 +1,4 @@
-//! Reports of GitHub about keys in public repositories (secret scanning partner program).
+//! Reports of GitHub about credentials in public repositories (secret scanning partner program).
 //!
 //! The body is signed as it is sent, with ECDSA over P-256 and SHA-256; fields name the key and have the signature, in
 //! ASN.1 (RFC 3279, section 2.2.3), where an integer may have fewer than 32 bytes.
@@ -14,7 +14,7 @@ use rustls::pki_types::pem::PemObject as _;
 use serde::{Deserialize, Serialize};
 use url::Url;
 
-use crate::management::{Key, ManagementError};
+use crate::management::ManagementError;
 use crate::oidc::{Error, HttpClient, KeyCache, parse_issuer};
 use domain::clock::{self, Micros};
 use domain::key::KeyDigest;
@@ -52,7 +52,7 @@ struct PublicKey {
 /// One finding of a report.
 #[derive(Deserialize)]
 pub(super) struct Match {
-    /// The text that was found, with the form of a key.
+    /// The text that was found, with the form of a key or of a management token.
     pub(super) token: String,
     #[serde(rename = "type", default)]
     pub(super) kind: String,
@@ -127,9 +127,9 @@ impl PublicKey {
 }
 
 impl Feedback {
-    /// The answer about a text with the form of a key: a false positive where there is no such key.
-    pub(super) fn new(found: &Match, key: Option<&Key>) -> Self {
-        let label = if key.is_some() { "true_positive" } else { "false_positive" };
+    /// The answer about a text with the form of a key or a token: a false positive where there is none.
+    pub(super) fn new(found: &Match, is_known: bool) -> Self {
+        let label = if is_known { "true_positive" } else { "false_positive" };
         let token_hash = KeyDigest::of(found.token.as_bytes()).to_hex();
         Self { token_hash, token_type: found.kind.clone(), label }
     }

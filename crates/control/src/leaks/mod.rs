@@ -1,4 +1,4 @@
-//! Leaked keys: the reports of GitHub, and keys that revoke themselves.
+//! Leaked keys and management tokens: the reports of GitHub, and keys that revoke themselves.
 //!
 //! - Two paths, of listeners for the API. Without the block `leaks` of the configuration they are the upstream's.
 //! - Nothing is looked up for a report without a valid signature. It has no time, so that it may be sent again: what it
@@ -23,6 +23,7 @@ use domain::address_limiter::AddressLimiter;
 use domain::clock::{self, Micros};
 use domain::identity::Peer;
 use domain::key::{self, KeyDigest};
+use domain::management_token;
 use domain::secret::Secret;
 use edge::forward::{Client, TrustedProxies};
 use platform::metrics::Metrics;
@@ -47,7 +48,7 @@ pub struct Settings {
     pub path: String,
     /// The address of GitHub's keys; none where its reports are not accepted.
     pub github: Option<String>,
-    /// The action on keys that have leaked.
+    /// The action on keys and tokens that have leaked.
     pub action: LeakAction,
     /// The authorities that GitHub's certificate must come from.
     pub tls: ClientSettings,
@@ -154,19 +155,20 @@ impl LeakEndpoint {
         Ok(build(StatusCode::OK, "application/json", body))
     }
 
-    /// Reports findings one by one: of several in one report, most are no keys of this installation.
+    /// Reports findings one by one: of several in one report, most are no credentials of this installation.
     async fn report(&self, matches: Vec<Match>, actor: &Actor, now: Micros) -> Result<Vec<Feedback>, ManagementError> {
         let mut feedback = Vec::new();
         for found in matches {
-            // Of another form, or mistyped: no key of this installation.
-            if key::parse(found.token.as_bytes()).is_none() {
+            // Of another form, or mistyped: no credential of this installation.
+            let text = found.token.as_bytes();
+            if key::parse(text).is_none() && management_token::parse(text).is_none() {
                 continue;
             }
             let secret = Secret::new(found.token.clone());
             let (source, url) = (found.source.as_deref(), found.url.as_deref());
             let leak = Leak { secret: &secret, source: source.unwrap_or_default(), url: url.unwrap_or_default() };
-            let key = management::report_leak(&self.shared.management, actor, &leak, now).await?;
-            feedback.push(Feedback::new(&found, key.as_ref()));
+            let leaked = management::report_leak(&self.shared.management, actor, &leak, now).await?;
+            feedback.push(Feedback::new(&found, leaked.is_some()));
         }
         Ok(feedback)
     }

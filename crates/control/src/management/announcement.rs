@@ -25,12 +25,13 @@ use journal::audit::{ChangeUse, Outcome, Record, Use, UseEnd};
 use state::{Change, ChangeError};
 
 /// Actions of all announcements.
-pub const ANNOUNCED: [&str; 5] = [QUOTA_NEAR, KEY_EXPIRING, KEY_UNUSED, KEY_LEAKED, TOKEN_EXPIRING];
+pub const ANNOUNCED: [&str; 6] = [QUOTA_NEAR, KEY_EXPIRING, KEY_UNUSED, KEY_LEAKED, TOKEN_EXPIRING, TOKEN_LEAKED];
 pub(super) const QUOTA_NEAR: &str = "quota.near";
 pub(super) const KEY_EXPIRING: &str = "key.expiring";
 pub(super) const KEY_UNUSED: &str = "key.unused";
 pub(super) const KEY_LEAKED: &str = "key.leaked";
 pub(super) const TOKEN_EXPIRING: &str = "token.expiring";
+pub(super) const TOKEN_LEAKED: &str = "token.leaked";
 const GATEWAY: &Actor = &Actor::operator(UnixUser::GATEWAY);
 /// Time that a gateway has for the record, which takes it milliseconds. Others look later.
 pub(super) const CLAIM: Duration = Duration::from_secs(600);
@@ -110,7 +111,7 @@ pub(super) async fn claim_left(management: &Management, record: &Record) -> Resu
     let Record { org_id: org, subject: user, key_id: key, .. } = *record;
     let instant = || record.path.rsplit('/').next()?.parse::<Micros>().ok();
     let until = match &*record.action {
-        KEY_LEAKED => Some(record.time.after(LEAK_REMEMBERED)),
+        KEY_LEAKED | TOKEN_LEAKED => Some(record.time.after(LEAK_REMEMBERED)),
         _ => instant().map(|instant| instant.after(PERIOD + KEPT)),
     };
     let Some(until) = until else { return Ok(None) };

@@ -13,7 +13,7 @@ use journal::audit::{AuditEntry, ChangeUse, Outcome, Unavailable, Use, UseEnd};
 use state::Change;
 
 /// Operations, as records name them, and their texts.
-pub const ACTIONS: [(&str, &str); 50] = [
+pub const ACTIONS: [(&str, &str); 51] = [
     ("key.create", "Created a key"),
     ("key.import", "Imported a key"),
     ("key.rotate", "Rotated a key"),
@@ -54,6 +54,7 @@ pub const ACTIONS: [(&str, &str); 50] = [
     ("key.leaked", "A key has leaked"),
     ("key.unused", "A key is disabled soon, because it is unused"),
     ("token.expiring", "A management token expires soon"),
+    ("token.leaked", "A management token has leaked"),
     ("session.link", "Created a sign-in link"),
     ("session.start", "Signed in"),
     ("session.choose_org", "Switched to the organization"),

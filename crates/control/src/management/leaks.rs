@@ -1,24 +1,29 @@
-//! Leaked keys: reports that a secret was found where others can read it, and keys that revoke themselves.
+//! Leaked keys and management tokens: reports that a secret was found where others can read it, and keys that revoke
+//! themselves.
 //!
 //! - A secret that a rotation has replaced, and one of a revoked key, cannot be used any more: nothing is changed.
 //! - Nor by a report that is sent again, also when its key was enabled since: a ticket claims each place, with the time
 //!   of the last enabling before it.
+//! - A management token cannot be disabled and enabled: it is revoked, once and for good, unless the action is a record
+//!   only.
 
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 use uuid::Uuid;
 
 use super::actor::AuditActor;
-use super::announcement::{Announcement, KEY_LEAKED, LEAK_REMEMBERED};
+use super::announcement::{Announcement, KEY_LEAKED, LEAK_REMEMBERED, TOKEN_LEAKED};
 use super::audited_change::{Target, apply_change_at};
 use super::authorization::authorize_all;
 use super::keys_by_digest::is_replaced;
 use super::owned_key::{OwnedKey, find_key, show_owned};
-use super::{Actor, ClientInfo, Key, KeyStatus, Management, ManagementError};
+use super::tokens::show_found;
+use super::{Actor, ClientInfo, Key, KeyStatus, Management, ManagementError, Token};
 use domain::clock::Micros;
 use domain::key::policy::{Disabled, DisabledBy, Field, PolicyPatch};
 use domain::key::{KeyDigest, redact};
-use domain::management_token::TokenScope;
+use domain::management_token::{self, TokenId, TokenScope};
 use domain::secret::Secret;
+use domain::session::TokenDigest;
 use state::{Change, ChangeError};
 
 /// Characters of a place in records at most.
@@ -26,10 +31,10 @@ const PLACE_LENGTH: usize = 300;
 /// Characters that are encoded in a place; others are not ASCII.
 const ENCODED: &AsciiSet = &CONTROLS.add(b' ').add(b'"');
 
-/// Action on a key that has leaked.
+/// Action on a key or a management token that has leaked.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum LeakAction {
-    /// It is disabled, until the operator enables it.
+    /// A key is disabled, until the operator enables it; a token is revoked.
     #[default]
     Disable,
     /// It is revoked, for good.
@@ -41,7 +46,7 @@ pub enum LeakAction {
 /// A secret that was found where others can read it.
 #[derive(Debug)]
 pub struct Leak<'a> {
-    /// The whole key.
+    /// The whole key, or the whole management token.
     pub secret: &'a Secret,
     /// Kind of the place, such as `commit`.
     pub source: &'a str,
@@ -49,9 +54,18 @@ pub struct Leak<'a> {
     pub url: &'a str,
 }
 
-/// Reports a leak: the action of the configuration, for the key that has the secret. Returns the key as it is then,
-/// also of a secret that was replaced; none when there is no such key, or when it is of another organization than the
-/// program's. For the operator, and for programs.
+/// A credential that has leaked, as it is after the report.
+#[derive(Debug)]
+pub enum Leaked {
+    /// An API key.
+    Key(Box<Key>),
+    /// A management token.
+    Token(Box<Token>),
+}
+
+/// Reports a leak: the action of the configuration, for the key or the management token that has the secret. Returns
+/// the credential as it is then, also of a secret that was replaced; none when there is none, or when a program of one
+/// organization reports one of another, or a token of all organizations. For the operator, and for programs.
 ///
 /// # Errors
 /// Those of an actor who may not, of the state and of the journal.
@@ -60,21 +74,70 @@ pub async fn report_leak(
     actor: &Actor,
     leak: &Leak<'_>,
     now: Micros,
-) -> Result<Option<Key>, ManagementError> {
-    let own = actor.token_org();
+) -> Result<Option<Leaked>, ManagementError> {
     let by = authorize_all(management, actor, TokenScope::KeysLeak, now).await?;
+    let found = match management_token::parse(leak.secret.expose().as_bytes()) {
+        Some(id) => report_token(management, id, leak, by).await?.map(Box::new).map(Leaked::Token),
+        None => report_key(management, leak, by).await?.map(Box::new).map(Leaked::Key),
+    };
+    Ok(found)
+}
+
+async fn report_key(
+    management: &Management,
+    leak: &Leak<'_>,
+    by: AuditActor<'_>,
+) -> Result<Option<Key>, ManagementError> {
+    let (own, now) = (by.actor.token_org(), by.now);
     let digest = KeyDigest::of(leak.secret.expose().as_bytes());
-    let found = key_with_secret(management, actor, &digest).await?;
+    let found = key_with_secret(management, by.actor, &digest).await?;
     let Some(owned) = found.filter(|owned| own.is_none_or(|org| owned.key.org == org)) else { return Ok(None) };
     let shown = show_owned(management, &owned, now);
     if is_spent(management, &shown, &digest, now).await? {
         return Ok(Some(shown));
     }
     let place = place(leak);
-    act(management, &owned.key, (&digest, &place), by).await?;
-    tracing::warn!(key = %owned.key.id, place, "a key has leaked");
+    if act(management, &owned.key, (&digest, &place), by).await? {
+        tracing::warn!(key = %owned.key.id, place, "a key has leaked");
+    }
     // Read again: it is disabled or revoked, as a rule.
-    Ok(Some(show_owned(management, &find_key(management, actor, owned.key.id).await?, now)))
+    Ok(Some(show_owned(management, &find_key(management, by.actor, owned.key.id).await?, now)))
+}
+
+/// Reports a management token. One that is revoked or has expired cannot be used any more: nothing is changed.
+async fn report_token(
+    management: &Management,
+    id: TokenId,
+    leak: &Leak<'_>,
+    by: AuditActor<'_>,
+) -> Result<Option<Token>, ManagementError> {
+    let (own, now) = (by.actor.token_org(), by.now);
+    let digest = TokenDigest::of(leak.secret.expose().as_bytes());
+    let found = management.state.management_token(id).await?;
+    let found = found.filter(|token| token.digest == digest && own.is_none_or(|org| token.org == Some(org)));
+    let Some(mut token) = found else { return Ok(None) };
+    let acts = token.is_live(now);
+    let is_announced = management.leak_action == LeakAction::Notify;
+    let target = Target { org: token.org, user: None, key: None };
+    if acts && !is_announced {
+        token.revoked = Some(now);
+    }
+    // Looked up before the change: a failure afterwards would hide that it was made.
+    let shown = show_found(management, by.actor, token, now).await?;
+    if !acts {
+        return Ok(Some(shown));
+    }
+    let place = place(leak);
+    if is_announced {
+        if announce(management, TOKEN_LEAKED, &format!("{id}/{place}"), target, now).await? {
+            tracing::warn!(token = %id, place, "a management token has leaked; revoke it: `keygate token revoke`");
+        }
+        return Ok(Some(shown));
+    }
+    let (change, path) = (Change::RevokeToken { token: id, at: now }, format!("token.revoke/{id}/leak/{place}"));
+    apply_change_at(management, "token.revoke", &path, target, change, by).await?;
+    tracing::warn!(token = %id, place, "a management token has leaked and is revoked; look at what it has made");
+    Ok(Some(shown))
 }
 
 /// Revokes the key whose secret this client presents. Returns whether one was revoked.
@@ -126,18 +189,16 @@ async fn is_spent(
     }
 }
 
-/// Does what the configuration says, once for each place and secret.
+/// Does what the configuration says, once for each place and secret. Returns whether it did something.
 async fn act(
     management: &Management,
     key: &state::Key,
     (digest, place): (&KeyDigest, &str),
     by: AuditActor<'_>,
-) -> Result<(), ManagementError> {
+) -> Result<bool, ManagementError> {
     let (target, now) = (Target::of_key(key), by.now);
     if management.leak_action == LeakAction::Notify {
-        let (path, until) = (format!("{KEY_LEAKED}/{place}"), now.after(LEAK_REMEMBERED));
-        let announcement = Announcement { action: KEY_LEAKED, path, target, until };
-        return announcement.record(management, Uuid::now_v7(), now).await.map(drop);
+        return announce(management, KEY_LEAKED, place, target, now).await;
     }
     let policy = key.policy.as_deref();
     let enabled = policy.and_then(|policy| policy.enabled).unwrap_or_default();
@@ -148,14 +209,14 @@ async fn act(
     );
     match management.state.change(claim).await {
         // It was enabled after this report.
-        Err(ChangeError::Taken(_)) => return Ok(()),
+        Err(ChangeError::Taken(_)) => return Ok(false),
         Ok(()) | Err(ChangeError::NotReplicated { .. }) => {}
         Err(error) => return Err(error.into()),
     }
     let (operation, change) = match management.leak_action {
         LeakAction::Revoke => ("key.revoke", Change::RevokeKey { key: key.id, at: now }),
         _ if policy.and_then(|policy| policy.disabled).is_some_and(|disabled| disabled.by == DisabledBy::Leak) => {
-            return Ok(());
+            return Ok(false);
         }
         _ => {
             let disabled = Field::Set(Disabled { at: now, by: DisabledBy::Leak });
@@ -163,7 +224,21 @@ async fn act(
             ("key.disable", Change::set_key_policy(key.id, Box::new(patch), by.actor.policy_scope(now)))
         }
     };
-    apply_change_at(management, operation, &format!("{operation}/leak/{place}"), target, change, by).await
+    apply_change_at(management, operation, &format!("{operation}/leak/{place}"), target, change, by).await?;
+    Ok(true)
+}
+
+/// Records a leak without a change, once for each place and target. Returns whether it was recorded now.
+async fn announce(
+    management: &Management,
+    action: &str,
+    detail: &str,
+    target: Target,
+    now: Micros,
+) -> Result<bool, ManagementError> {
+    let announcement =
+        Announcement { action, path: format!("{action}/{detail}"), target, until: now.after(LEAK_REMEMBERED) };
+    announcement.record(management, Uuid::now_v7(), now).await
 }
 
 /// The place of a leak as records name it: without secrets, in visible ASCII, and cut.

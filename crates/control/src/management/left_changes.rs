@@ -131,7 +131,8 @@ impl Question {
             "user.resume" => Self::User(org?, user?, |user| user.suspended.is_none()),
             "user.withdraw" => Self::User(org?, user?, |user| user.withdrawn.is_some()),
             "token.create" => Self::Token { id: name()?, revoked: false },
-            "token.revoke" => Self::Token { id: name()?, revoked: true },
+            // Of a leaked token, its place follows the id.
+            "token.revoke" => Self::Token { id: name()?.split('/').next()?.to_owned(), revoked: true },
             "federation.create" => Self::Rule { org: org?, name: name()?, exists: true },
             "federation.remove" => Self::Rule { org: org?, name: name()?, exists: false },
             "session.end" => Self::SessionEnded(name()?),

@@ -119,7 +119,7 @@ pub use key_sort::KeySort;
 pub use key_status::{KeyMark, KeyStatus};
 pub use keys::{KeyImport, import_key, revoke_key, show_key};
 pub use keys_by_digest::{PutKey, put_key_by_digest};
-pub use leaks::{Leak, LeakAction, report_leak, revoke_own_key};
+pub use leaks::{Leak, LeakAction, Leaked, report_leak, revoke_own_key};
 pub use left_changes::{end_left_changes, end_left_changes_once};
 pub use links::{Link, LinkPreview, create_link, preview_link, sign_in_with_link};
 pub use near_budgets::announce_near_budgets;
@@ -177,7 +177,7 @@ pub struct Management {
     problem_types: ProblemTypes,
     /// Seconds until a change is durable.
     duration: Histogram,
-    /// Action on keys that have leaked.
+    /// Action on keys and tokens that have leaked.
     leak_action: LeakAction,
     /// 1 when the last look at what ends soon has met its bound; read by `keygate doctor`.
     announcements_limited: IntGauge,
@@ -208,7 +208,7 @@ impl Management {
         }
     }
 
-    /// Sets the action on keys that have leaked.
+    /// Sets the action on keys and tokens that have leaked.
     #[must_use]
     pub fn with_leak_action(self, leak_action: LeakAction) -> Self {
         Self { leak_action, ..self }
