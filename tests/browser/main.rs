@@ -25,6 +25,7 @@ mod websocket;
 mod without_script;
 mod keyboard;
 mod key_list;
+mod tasks;
 mod provider;
 mod two_providers;
 mod tabs;
