@@ -148,11 +148,7 @@ pub(super) async fn import(call: &Call<'_>) -> Result<Answer, ManagementError> {
 pub(super) async fn find(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let digests = input::digests(call.request)?;
     let found = management::find_keys_by_digest(call.management(), call.actor, &digests, call.now()).await?;
-    Ok(Answer::new(&match found {
-        Some(Leaked::Token(token)) => json!({ "found": null, "found_token": token }),
-        Some(Leaked::Key(key)) => json!({ "found": key }),
-        None => json!({ "found": null }),
-    }))
+    Ok(Answer::new(&json!({ "found": found })))
 }
 
 pub(super) async fn show(call: &Call<'_>) -> Result<Answer, ManagementError> {
