@@ -88,6 +88,9 @@ impl Row for Token {
         Column::values("ALLOW", 5, |token| texts(&token.allow)),
         Column::values("NETWORKS", 8, |token| texts(&token.networks)),
         Column::new("EXPIRES", 4, |token| seconds(token.expires)),
+        Column::new("LAST USED", 9, |token| time(token.last_use.as_ref().map(|last| last.time))),
+        Column::new("FROM", 10, |token| or_dash(token.last_use.as_ref().and_then(|last| last.ip.as_ref()))),
+        Column::new("AGENT", 11, |token| or_dash(token.last_use.as_ref().and_then(|last| last.user_agent.as_ref()))),
         Column::new("BY", 6, |token| token.created_by.label()),
     ];
 }
@@ -101,6 +104,9 @@ impl Shown for Token {
             ("by", self.created_by.label()),
             ("expires", seconds(self.expires)),
             ("revoked", time(self.revoked)),
+            ("last used", time(self.last_use.as_ref().map(|last| last.time))),
+            ("from", or_dash(self.last_use.as_ref().and_then(|last| last.ip.as_ref()))),
+            ("agent", or_dash(self.last_use.as_ref().and_then(|last| last.user_agent.as_ref()))),
         ]);
         fields.extend(self.descendants.iter().flat_map(descendant_fields));
         fields

@@ -109,6 +109,7 @@ impl ManagementApi {
             return Ok(build(StatusCode::OK, "application/json", document(Mount::Network)));
         }
         let program = self.authenticate(peer, request).await?;
+        management::note_token_use(self.api.management(), &program, request.now);
         self.calls.count(program.token.id, request.now)?;
         // Which paths there are is told to programs with a token alone.
         if segments == [DOCUMENT_PATH] {

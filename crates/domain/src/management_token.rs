@@ -83,6 +83,18 @@ pub struct ManagementToken {
     pub revoked: Option<Micros>,
 }
 
+/// The last use of a management token: the last call that was authenticated with it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TokenUse {
+    /// Time of the call.
+    #[serde(with = "clock::rfc3339")]
+    pub time: Micros,
+    /// The client's address.
+    pub ip: Option<IpAddr>,
+    /// The client's user agent, capped and escaped.
+    pub user_agent: Option<String>,
+}
+
 /// Reason why the settings of a token are not valid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]

@@ -6,7 +6,7 @@ use domain::clock::Micros;
 use domain::identity::{OrgId, Permission, SessionId, UserId, Voucher};
 use domain::key::policy::{Field, PolicyPatch};
 use domain::key::{KeyDigest, KeyId};
-use domain::management_token::{ManagementToken, TokenId};
+use domain::management_token::{ManagementToken, TokenId, TokenUse};
 use domain::quota::Quota;
 use domain::session::TokenDigest;
 
@@ -173,6 +173,16 @@ pub enum Change {
         token: TokenId,
         /// Time of revocation.
         at: Micros,
+    },
+    /// Stores the last use of a management token in place of the one before. It is no part of the token's record, so
+    /// that it conflicts with no other change.
+    UseToken {
+        /// The token.
+        token: TokenId,
+        /// Its last use.
+        last: Box<TokenUse>,
+        /// Time at which the token expires, from which the use may be removed.
+        expires: Micros,
     },
     /// Stores a ticket, to be handed out once by [`super::State::take_ticket`].
     PutTicket {
@@ -395,6 +405,7 @@ impl Change {
             | Self::CreateSession { .. }
             | Self::ChooseOrg { .. }
             | Self::CreateToken(_)
+            | Self::UseToken { .. }
             | Self::PutTicket { .. } => false,
         }
     }
@@ -412,9 +423,12 @@ impl Change {
     }
 
     /// Returns whether it counts as a change by management even when it withdraws nothing: not a sign-in, of which any
-    /// visitor may begin one.
+    /// visitor may begin one, and not the use of a token.
     pub(crate) fn is_counted(&self) -> bool {
-        !matches!(self, Self::CreateSession { .. } | Self::ChooseOrg { .. } | Self::PutTicket { .. })
+        !matches!(
+            self,
+            Self::CreateSession { .. } | Self::ChooseOrg { .. } | Self::UseToken { .. } | Self::PutTicket { .. }
+        )
     }
 
     /// Checks all that does not depend on the content of the state.
@@ -462,6 +476,7 @@ impl fmt::Debug for Change {
             Self::EndSession { .. } => "EndSession",
             Self::CreateToken(_) => "CreateToken",
             Self::RevokeToken { .. } => "RevokeToken",
+            Self::UseToken { .. } => "UseToken",
             Self::PutTicket { .. } => "PutTicket",
         })
     }

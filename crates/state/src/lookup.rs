@@ -18,7 +18,7 @@ use domain::budget::BudgetSubject;
 use domain::clock::Micros;
 use domain::identity::{OrgId, PersonId, Principal, SessionId, UserId};
 use domain::key::{KeyDigest, KeyId, OrgTag};
-use domain::management_token::{ManagementToken, TokenId};
+use domain::management_token::{ManagementToken, TokenId, TokenUse};
 use domain::page::Page;
 use domain::quota::RateLimitStatus;
 use domain::session::TokenDigest;
@@ -137,6 +137,12 @@ lookups! {
     management_tokens() -> Vec<ManagementToken> {
         embedded => embedded.management_tokens(),
         redis => ManagementTokens(redis).list(),
+    }
+
+    /// The last uses of management tokens, in their order, as gateways have written them.
+    token_uses(tokens: &[TokenId]) -> Vec<Option<TokenUse>> {
+        embedded => embedded.token_uses(tokens),
+        redis => ManagementTokens(redis).uses(tokens),
     }
 
     /// The key that has, or had, this digest.

@@ -3,7 +3,7 @@
 use control::management::{self, TokenSettings};
 use domain::clock;
 use domain::management_token::TokenScope;
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::fixture::{Program, Setup, settings};
 use crate::support::gateway::OPERATOR;
@@ -44,6 +44,56 @@ fn tokens_survive_a_restart_and_expire() {
         let refused = setup.gateway.refused(async |to, now| management::create_token(to, OPERATOR, invalid, now).await);
         assert_eq!(refused, "invalid_token_settings");
     }
+}
+
+/// The last use of a program's token, as a list by another program at this gateway has it.
+fn last_use(viewer: &Program, program: &Program) -> Value {
+    let listed = viewer.get("/tokens").json();
+    let items = listed["items"].as_array().unwrap().clone();
+    items.into_iter().find(|item| item["id"] == program.id.as_str()).unwrap()["last_use"].take()
+}
+
+#[test]
+fn last_use_of_a_token_is_shown_at_every_gateway_and_after_a_restart() {
+    for mut setup in Setup::both() {
+        let [viewer, program] = [setup.program(None, &[TokenScope::TokensManage]), setup.root()];
+        assert_eq!(last_use(&viewer, &program), Value::Null);
+        // Refused calls are no uses; as in the audit, secrets and control characters do not stay.
+        let forged = Program { secret: format!("{}x", &program.secret[..63]), ..program.clone() };
+        assert_eq!((forged.get("/orgs").status, last_use(&viewer, &program)), (401, Value::Null));
+        let agent = format!("probe {}{}", program.secret, "a".repeat(300));
+        let read = |agent: &str| program.call("GET", "/orgs", &[("User-Agent", agent)], b"").status;
+        assert_eq!(read(&agent), 200);
+        let shown = last_use(&viewer, &program);
+        let kept = shown["user_agent"].as_str().unwrap();
+        assert!(kept.starts_with(&format!("probe kgm_{}_\u{2026}", program.id)) && kept.len() < 300, "{kept}");
+        assert_eq!(shown["ip"], "127.0.0.1");
+        if setup.redis.is_some() {
+            let other = setup.another();
+            let elsewhere = viewer.at(other.addresses()[1]);
+            eventually("another gateway shows the use", || last_use(&elsewhere, &program) == shown);
+        }
+        eventually("a restarted gateway shows the use", || {
+            setup.gateway.restart_with(str::to_owned);
+            let shown = last_use(&viewer.at(setup.api()), &program);
+            assert_eq!(program.at(setup.api()).call("GET", "/orgs", &[("User-Agent", "again")], b"").status, 200);
+            shown["user_agent"] == kept || shown["user_agent"] == "again"
+        });
+    }
+}
+
+#[test]
+fn call_succeeds_while_the_use_of_its_token_cannot_be_stored() {
+    let setup = Setup::on_redis();
+    let redis = setup.redis.as_ref().unwrap();
+    let [viewer, program] = [setup.program(None, &[TokenScope::TokensManage]), setup.root()];
+    redis.cli::<()>(&["CONFIG", "SET", "maxmemory", "1"]);
+    for _ in 0..3 {
+        assert_eq!(program.get("/orgs").status, 200);
+    }
+    assert_eq!(last_use(&viewer, &program)["ip"], "127.0.0.1", "this gateway knows it");
+    assert_eq!(redis.cli::<u64>(&["EXISTS", "keygate:{tokens}:uses"]), 0, "nothing was stored");
+    redis.cli::<()>(&["CONFIG", "SET", "maxmemory", "0"]);
 }
 
 #[test]

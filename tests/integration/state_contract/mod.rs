@@ -31,6 +31,7 @@ mod cases_key_slots;
 mod cases_session_quota;
 mod cases_sessions;
 mod cases_tickets;
+mod cases_token_uses;
 mod cases_bounds;
 mod cases_federation;
 mod cases_standing;
@@ -234,6 +235,7 @@ macro_rules! contract {
                 ticket_goes_to_one_of_several_takers,
                 announcement_is_claimed_once_and_extended_by_the_same_gateway,
             ],
+            cases_token_uses: [last_use_of_a_token_stands_until_the_token_expires],
             cases_federation: [
                 rules_are_of_services_and_found_by_name,
                 token_is_exchanged_once_by_a_rule,

@@ -25,6 +25,7 @@ use platform::metrics::StateMetrics;
 use state::State;
 
 use read_queue::ReadQueue;
+use token_uses::TokenUses;
 
 mod actor;
 mod unix_user;
@@ -71,6 +72,7 @@ mod token;
 mod tokens;
 mod token_revocation;
 mod token_authentication;
+mod token_uses;
 mod links;
 mod sign_in;
 mod withdrawal;
@@ -147,6 +149,7 @@ pub use token::{Descendants, NewToken, Token, TokenStatus};
 pub use token_authentication::authenticate_token;
 pub use token_exchange::{ExchangeTarget, ExchangedKey, exchange_token, find_exchange_target};
 pub use token_revocation::revoke_token;
+pub(crate) use token_uses::note_token_use;
 pub use tokens::{ADMIN_SCOPES, TokenSettings, create_token, list_tokens, show_token};
 pub use unix_user::UnixUser;
 pub use unused_keys::sweep_unused_keys;
@@ -179,6 +182,8 @@ pub struct Management {
     duration: Histogram,
     /// Action on keys and tokens that have leaked.
     leak_action: LeakAction,
+    /// Last uses of management tokens at this gateway.
+    token_uses: TokenUses,
     /// 1 when the last look at what ends soon has met its bound; read by `keygate doctor`.
     announcements_limited: IntGauge,
     /// True of a trial, whose changes are not recorded.
@@ -203,6 +208,7 @@ impl Management {
             problem_types: ProblemTypes::default(),
             duration: metrics.change.clone(),
             leak_action: LeakAction::default(),
+            token_uses: TokenUses::default(),
             announcements_limited: metrics.announcements_limited.clone(),
             is_trial: false,
         }

@@ -9,7 +9,7 @@ use domain::clock::{self, Micros};
 use domain::identity::OrgId;
 use domain::key::KeyId;
 use domain::key::policy::Network;
-use domain::management_token::{ManagementToken, TokenId, TokenScope};
+use domain::management_token::{ManagementToken, TokenId, TokenScope, TokenUse};
 use state;
 
 /// Management token, as operations show it.
@@ -40,6 +40,9 @@ pub struct Token {
     /// Time of its revocation.
     #[serde(with = "clock::rfc3339::option")]
     pub revoked: Option<Micros>,
+    /// The last call that was authenticated with it; none when there was none.
+    #[serde(default)]
+    pub last_use: Option<TokenUse>,
     /// Descendants; in the answer of its revocation alone.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub descendants: Option<Descendants>,
@@ -85,7 +88,12 @@ pub struct Descendants {
 }
 
 impl Token {
-    pub(super) fn new(token: ManagementToken, created_by: KeyActor, status: TokenStatus) -> Self {
+    pub(super) fn new(
+        token: ManagementToken,
+        created_by: KeyActor,
+        status: TokenStatus,
+        last_use: Option<TokenUse>,
+    ) -> Self {
         Self {
             id: token.id,
             org: token.org,
@@ -98,6 +106,7 @@ impl Token {
             created_by,
             expires: token.expires,
             revoked: token.revoked,
+            last_use,
             descendants: None,
         }
     }
@@ -151,7 +160,7 @@ impl TokenStatus {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use domain::identity::UserId;
     use domain::management_token::PlainToken;
@@ -165,7 +174,7 @@ mod tests {
         }
     }
 
-    fn token(admin: Option<UserId>) -> ManagementToken {
+    pub(in super::super) fn token(admin: Option<UserId>) -> ManagementToken {
         let plain = PlainToken::generate().unwrap();
         ManagementToken {
             id: plain.id(),

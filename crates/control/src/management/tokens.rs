@@ -1,7 +1,6 @@
 //! Management tokens: create, list, show; `token_revocation` revokes them.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::slice;
 
 use futures_util::future::try_join_all;
 use serde::{Deserialize, Serialize};
@@ -10,11 +9,14 @@ use super::audited_change::{Target, apply_change_at};
 use super::authorization::{Access, authorize};
 use super::cursor::cursor_sealer;
 use super::operands::find_org;
+use super::token_uses::last_uses;
 use super::{Actor, ApiKey, KeyActor, Management, ManagementError, NewToken, Token, TokenStatus, operands};
 use domain::clock::{self, Micros};
 use domain::identity::{OrgId, UserId};
 use domain::key::policy::Network;
-use domain::management_token::{DEFAULT_DAYS, InvalidTokenSettings, ManagementToken, PlainToken, TokenId, TokenScope};
+use domain::management_token::{
+    DEFAULT_DAYS, InvalidTokenSettings, ManagementToken, PlainToken, TokenId, TokenScope, TokenUse,
+};
 use domain::names;
 use domain::page::{Page, PageQuery};
 use state::{ActorName, Change, TokenPosition};
@@ -85,7 +87,7 @@ pub async fn create_token(
     let change = Change::CreateToken(Box::new(token.clone()));
     apply_change_at(management, "token.create", &path, target, change, by).await?;
     // Nothing is looked up now: no failure may lose the secret.
-    let token = Token::new(token, KeyActor::of(actor), TokenStatus::Active);
+    let token = Token::new(token, KeyActor::of(actor), TokenStatus::Active, None);
     Ok(NewToken { secret: ApiKey::from_token(&plain), token })
 }
 
@@ -137,7 +139,9 @@ async fn show_tokens(
     now: Micros,
 ) -> Result<Vec<Token>, state::Unavailable> {
     let administrators = administrators_of(management, &tokens).await?;
-    Ok(tokens.into_iter().map(|token| token_from_record(viewer, token, &administrators, now)).collect())
+    let uses = last_uses(management, &tokens).await?;
+    let shown = tokens.into_iter().zip(uses);
+    Ok(shown.map(|(token, last)| token_from_record(viewer, token, last, &administrators, now)).collect())
 }
 
 pub(super) async fn show_found(
@@ -146,8 +150,8 @@ pub(super) async fn show_found(
     token: ManagementToken,
     now: Micros,
 ) -> Result<Token, ManagementError> {
-    let administrators = administrators_of(management, slice::from_ref(&token)).await?;
-    Ok(token_from_record(viewer, token, &administrators, now))
+    let mut shown = show_tokens(management, viewer, vec![token], now).await?;
+    Ok(shown.pop().expect("as many are shown as are given"))
 }
 
 /// The users whose rights bound these tokens, as their organizations have them now.
@@ -197,14 +201,20 @@ async fn token_of(
 }
 
 /// A token as the viewer may know it.
-fn token_from_record(viewer: &Actor, token: ManagementToken, administrators: &Administrators, now: Micros) -> Token {
+fn token_from_record(
+    viewer: &Actor,
+    token: ManagementToken,
+    last_use: Option<TokenUse>,
+    administrators: &Administrators,
+    now: Micros,
+) -> Token {
     let name = ActorName::new(token.created_by.clone());
     let creator = name.user().and_then(|id| administrators.get(&id));
     let emails = creator.map(|user| (user.id, user.email.clone())).into_iter().collect();
     let created_by = KeyActor::new(&name, viewer, &emails);
     let administrator = token.admin.and_then(|admin| administrators.get(&admin));
     let status = TokenStatus::new(&token, administrator, now);
-    Token::new(token, created_by, status)
+    Token::new(token, created_by, status, last_use)
 }
 
 /// Expiry of a token that none is given for: of one that a program creates not later than that of its own token.

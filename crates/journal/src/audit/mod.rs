@@ -56,6 +56,7 @@ pub mod steps {
 
 pub use error::{OpenError, Unavailable};
 pub use filter::Filter;
+pub use format::escape::user_agent_text;
 pub use format::prepared::PreparedFields;
 pub use format::record::{ChangeUse, Outcome, Record, RecordKind, Settled, Use, UseEnd};
 pub use format::stream_position::StreamPosition;

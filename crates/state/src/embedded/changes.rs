@@ -77,6 +77,7 @@ fn write_planned(sql: &Connection, planned: &Planned, bounds: &Bounds) -> Result
         Planned::EndOfSession(session) => session_rows::end(sql, *session),
         Planned::NewToken(token) => management_tokens::create_in_room(sql, token),
         Planned::EndOfToken(token, at) => management_tokens::revoke(sql, *token, *at),
+        Planned::UseOfToken(token, last, expires) => management_tokens::write_use(sql, *token, last, *expires),
         Planned::Ticket { digest, content, expires, source } => tickets::put(sql, digest, content, *expires, *source),
     }
 }

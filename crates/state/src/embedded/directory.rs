@@ -190,6 +190,7 @@ impl Directory {
                 self.management_tokens.add(*token, now);
             }
             Planned::EndOfToken(token, at) => self.management_tokens.revoke(token, at),
+            Planned::UseOfToken(token, last, expires) => self.management_tokens.set_use(token, *last, expires),
             // The file alone has it.
             Planned::Ticket { .. } => {}
         }

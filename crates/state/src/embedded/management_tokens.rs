@@ -6,35 +6,50 @@ use parking_lot::RwLock;
 use rusqlite::{Connection, OptionalExtension as _, params};
 
 use super::Embedded;
-use super::sql::{classify_error, execute, for_each_row, integer, invalid};
+use super::sql::{classify_error, execute, for_each_row, integer, invalid, micros};
 use crate::ChangeError;
 use crate::management_tokens::{MAX_TOKENS, MAX_TOKENS_OF_ORG, descendants, earliest_revoked};
 use domain::clock::{self, Micros};
-use domain::management_token::{ManagementToken, TokenId};
+use domain::management_token::{ManagementToken, TokenId, TokenUse};
 
-/// The table, made when the file is opened. The version of the schema stays: gateways of before read the file as well,
+/// The tables, made when the file is opened. The version of the schema stays: gateways of before read the file as well,
 /// and know no tokens.
 ///
 /// - A `record` is JSON. Those whose time `expires` is over are removed when another token is created, and where there
 ///   is no room the one that was revoked first.
+/// - Last uses have a table of their own: the record of a token does not change with them.
 const TABLE: &str = "
 CREATE TABLE IF NOT EXISTS management_tokens (
+  id TEXT PRIMARY KEY, record TEXT NOT NULL, expires INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+CREATE TABLE IF NOT EXISTS management_token_uses (
   id TEXT PRIMARY KEY, record TEXT NOT NULL, expires INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 ";
 
 /// All tokens. Only the writer changes them, after the change was committed.
 #[derive(Default)]
-pub(super) struct ManagementTokens(RwLock<BTreeMap<TokenId, ManagementToken>>);
+pub(super) struct ManagementTokens {
+    records: RwLock<BTreeMap<TokenId, ManagementToken>>,
+    /// Last uses, and when the tokens expire.
+    uses: RwLock<BTreeMap<TokenId, (TokenUse, Micros)>>,
+}
 
-/// Makes the table, if the file has none.
+/// Makes the tables, if the file has none.
 pub(super) fn create_table(connection: &Connection) -> rusqlite::Result<()> {
     connection.execute_batch(TABLE)
 }
 
 /// Reads all tokens into memory.
 pub(super) fn load(connection: &Connection, tokens: &ManagementTokens) -> rusqlite::Result<()> {
-    for_each_token(connection, |token| drop(tokens.0.write().insert(token.id, token)))
+    for_each_token(connection, |token| drop(tokens.records.write().insert(token.id, token)))?;
+    for_each_row(connection, "SELECT id, record, expires FROM management_token_uses", |row| {
+        let (id, record): (String, String) = (row.get("id")?, row.get("record")?);
+        let id = id.parse().map_err(|error| invalid(row, "id", error))?;
+        let last = serde_json::from_str(&record).map_err(|error| invalid(row, "record", error))?;
+        tokens.set_use(id, last, micros(row.get("expires")?));
+        Ok(())
+    })
 }
 
 fn for_each_token(sql: &Connection, mut use_token: impl FnMut(ManagementToken)) -> rusqlite::Result<()> {
@@ -92,6 +107,14 @@ pub(super) fn revoke(sql: &Connection, id: TokenId, at: Micros) -> Result<(), Ch
     Ok(())
 }
 
+/// Writes the last use of a token, and removes those of tokens that have expired.
+pub(super) fn write_use(sql: &Connection, id: TokenId, last: &TokenUse, expires: Micros) -> Result<(), ChangeError> {
+    execute(sql, "DELETE FROM management_token_uses WHERE expires <= ?1", [integer(last.time.0)])?;
+    let record = serde_json::to_string(last).expect("a use is a time and text");
+    let replace = "INSERT OR REPLACE INTO management_token_uses (id, record, expires) VALUES (?1, ?2, ?3)";
+    execute(sql, replace, params![id.as_str(), record, integer(expires.0)]).map(drop)
+}
+
 /// Requires that a token is live: a program makes no change after the revocation and the expiry of its token.
 pub(super) fn require_live(sql: &Connection, id: TokenId) -> Result<(), ChangeError> {
     let is_live = find(sql, id)?.is_some_and(|token| token.is_live(clock::now()));
@@ -122,7 +145,7 @@ fn record(token: &ManagementToken) -> String {
 impl ManagementTokens {
     /// Adds a token that was created, and removes those that have expired, or one that gives way to it.
     pub(super) fn add(&self, token: ManagementToken, now: Micros) {
-        let mut tokens = self.0.write();
+        let mut tokens = self.records.write();
         tokens.retain(|_, other| other.expires > now);
         // As in the file.
         if tokens.len() >= MAX_TOKENS as usize
@@ -133,9 +156,16 @@ impl ManagementTokens {
         tokens.insert(token.id, token);
     }
 
+    /// Sets the last use of a token, and removes those of tokens that have expired, as in the file.
+    pub(super) fn set_use(&self, token: TokenId, last: TokenUse, expires: Micros) {
+        let mut uses = self.uses.write();
+        uses.retain(|_, (_, expires)| *expires > last.time);
+        uses.insert(token, (last, expires));
+    }
+
     /// Revokes a token and its descendants, as the file has.
     pub(super) fn revoke(&self, token: TokenId, at: Micros) {
-        let mut tokens = self.0.write();
+        let mut tokens = self.records.write();
         let ended = descendants(tokens.values(), token);
         for id in ended.iter().chain([&token]) {
             if let Some(token) = tokens.get_mut(id) {
@@ -148,11 +178,17 @@ impl ManagementTokens {
 impl Embedded {
     /// The token with this id. See [`crate::State::management_token`].
     pub fn management_token(&self, id: TokenId) -> Option<ManagementToken> {
-        self.directory.management_tokens.0.read().get(&id).cloned()
+        self.directory.management_tokens.records.read().get(&id).cloned()
     }
 
     /// All tokens. See [`crate::State::management_tokens`].
     pub fn management_tokens(&self) -> Vec<ManagementToken> {
-        self.directory.management_tokens.0.read().values().cloned().collect()
+        self.directory.management_tokens.records.read().values().cloned().collect()
+    }
+
+    /// The last uses of tokens, in their order. See [`crate::State::token_uses`].
+    pub fn token_uses(&self, tokens: &[TokenId]) -> Vec<Option<TokenUse>> {
+        let uses = self.directory.management_tokens.uses.read();
+        tokens.iter().map(|id| uses.get(id).map(|(last, _)| last.clone())).collect()
     }
 }

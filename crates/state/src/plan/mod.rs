@@ -18,7 +18,7 @@ use domain::clock::Micros;
 use domain::identity::{OrgId, SessionId, UserId};
 use domain::key::policy::Field;
 use domain::key::{KeyDigest, KeyId};
-use domain::management_token::{ManagementToken, TokenId};
+use domain::management_token::{ManagementToken, TokenId, TokenUse};
 use domain::session::TokenDigest;
 
 pub(crate) use records::Records;
@@ -45,6 +45,8 @@ pub(crate) enum Planned {
     NewToken(Box<ManagementToken>),
     /// The token and its descendants are revoked.
     EndOfToken(TokenId, Micros),
+    /// The last use of a token, and the time at which the token expires.
+    UseOfToken(TokenId, Box<TokenUse>, Micros),
     Ticket {
         digest: TokenDigest,
         content: Vec<u8>,
@@ -119,6 +121,7 @@ pub(crate) fn plan<R: Records>(change: &Change, records: &R) -> Result<Planned, 
         Change::EndMembership { session, org } => without_membership(records, *session, *org)?,
         Change::CreateToken(token) => Planned::NewToken(token.clone()),
         Change::RevokeToken { token, at } => Planned::EndOfToken(*token, *at),
+        Change::UseToken { token, last, expires } => Planned::UseOfToken(*token, last.clone(), *expires),
         Change::PutTicket { digest, content, expires, source } => {
             Planned::Ticket { digest: *digest, content: content.clone(), expires: *expires, source: *source }
         }

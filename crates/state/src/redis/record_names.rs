@@ -32,6 +32,7 @@
 //! | sessions of a person, of an organization, by their ends | `P:{sessions}:person:HEX`, `P:{sessions}:org:ID` | sorted sets of ids that expire |
 //! | management tokens by id, and the times at which they expire | `P:{tokens}:records`, `P:{tokens}:ends` | hash, sorted set |
 //! | management tokens of an organization, by the times at which they expire | `P:{tokens}:ends:ORG` | sorted set |
+//! | last uses of management tokens by id, and the times at which the tokens expire | `P:{tokens}:uses`, `P:{tokens}:uses:ends` | hash, sorted set |
 //! | places in which a management token has changed something, and its grant in each | `P:{tokens}:places:ID`, `P:{orgs}:token:ID`, `P:{tokens}:token:ID`, `P:{tag}:token:ID` | set, hashes; they expire |
 //! | ticket | `P:ticket:HEX` | hash that expires |
 //! | request with an idempotency key, that creates an organization, or any other | `P:{orgs}:idempotency:HEX`, `P:{tag}:idempotency:HEX` | hashes that expire |
@@ -220,6 +221,16 @@ impl RecordNames {
     /// Management tokens by id.
     pub(super) fn management_tokens(&self) -> String {
         format!("{}:{{tokens}}:records", self.prefix)
+    }
+
+    /// Last uses of management tokens by id.
+    pub(super) fn token_uses(&self) -> String {
+        format!("{}:{{tokens}}:uses", self.prefix)
+    }
+
+    /// Ids of management tokens that were used, by the times at which they expire.
+    pub(super) fn token_use_ends(&self) -> String {
+        format!("{}:{{tokens}}:uses:ends", self.prefix)
     }
 
     /// Grant of a management token in the hash slot of what it changes.

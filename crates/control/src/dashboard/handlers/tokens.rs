@@ -1,7 +1,9 @@
 //! The table of management tokens, and the form that revokes one.
 
 use super::{HandlerResult, PageContext, render};
-use crate::dashboard::pages::{NavEntry, Paging, RevokeTokenPage, TokenFacts, TokensPage, link};
+use crate::dashboard::pages::{
+    LastUseCell, NavEntry, Paging, RevokeTokenPage, TokenFacts, TokensPage, UseSource, link,
+};
 use crate::dashboard::response;
 use crate::management;
 use crate::management::{ManagementError, Token};
@@ -37,6 +39,14 @@ pub(super) fn token_facts(context: &PageContext<'_>, token: &Token) -> TokenFact
         created: context.timestamp(token.created),
         created_by: token.created_by.label(),
         expires: context.timestamp(token.expires),
+        last_use: token.last_use.as_ref().map(|last| LastUseCell {
+            time: context.timestamp(last.time),
+            source: Some(UseSource {
+                ip: last.ip.map(|ip| ip.to_string()).unwrap_or_default(),
+                user_agent: last.user_agent.clone(),
+            }),
+            not_recorded: "",
+        }),
     }
 }
 

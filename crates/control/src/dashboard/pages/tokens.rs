@@ -2,6 +2,7 @@
 
 use askama::Template;
 
+use super::keys::LastUseCell;
 use super::layout::Layout;
 use super::paging::Paging;
 use super::timestamp::Timestamp;
@@ -63,4 +64,6 @@ pub struct TokenFacts {
     pub created_by: String,
     /// Time from which it is refused.
     pub expires: Timestamp,
+    /// Its last use.
+    pub last_use: Option<LastUseCell>,
 }

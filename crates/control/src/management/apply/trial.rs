@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use super::document::{Document, KeySpec, OrgSpec};
 use crate::management::read_queue::ReadQueue;
+use crate::management::token_uses::TokenUses;
 use crate::management::{Actor, Management, ManagementError};
 use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
@@ -43,6 +44,7 @@ impl Management {
             problem_types: self.problem_types.clone(),
             duration: self.duration.clone(),
             leak_action: self.leak_action,
+            token_uses: TokenUses::default(),
             announcements_limited: self.announcements_limited.clone(),
             is_trial: true,
         })

@@ -23,6 +23,11 @@ pub(crate) const METHOD_CAP: usize = 32;
 /// Bytes kept of a path.
 pub(crate) const PATH_CAP: usize = 1024;
 
+/// A user agent as records have it: capped and escaped.
+pub fn user_agent_text(agent: &str) -> Cow<'_, str> {
+    escape_text(agent, USER_AGENT_CAP)
+}
+
 /// Escapes `text`, and cuts it to at most `cap` bytes and an ellipsis.
 pub(crate) fn escape_capped(text: &[u8], cap: usize) -> Cow<'_, str> {
     match std::str::from_utf8(text) {

@@ -137,6 +137,9 @@ impl Changes<'_> {
             Planned::EndOfSession(session) => Sessions(self.0).end(*session).await,
             Planned::NewToken(token) => ManagementTokens(self.0).create_in_room(token, origin, is_retry).await,
             Planned::EndOfToken(token, at) => TokenGrants(self.0).revoke_with_descendants(*token, *at, origin).await,
+            Planned::UseOfToken(token, last, expires) => {
+                ManagementTokens(self.0).write_use(*token, last, *expires).await
+            }
             Planned::Ticket { digest, content, expires, source } => {
                 Tickets(self.0).put(digest, content, *expires, *source).await
             }

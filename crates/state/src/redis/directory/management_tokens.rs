@@ -1,4 +1,5 @@
-//! Management tokens: records in one hash, by id, with a sorted set of the times at which they expire.
+//! Management tokens: records in one hash, by id, with a sorted set of the times at which they expire; their last uses in
+//! another, with a set of its own.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +13,7 @@ use super::transactions::{Transactions, parse_ids};
 use crate::ChangeError;
 use crate::management_tokens::{MAX_TOKENS, MAX_TOKENS_OF_ORG, earliest_revoked};
 use domain::clock::{self, Micros};
-use domain::management_token::{ManagementToken, TokenId};
+use domain::management_token::{ManagementToken, TokenId, TokenUse};
 use redis_client::CommandError;
 
 /// Expired tokens that the creation of one removes at most.
@@ -148,6 +149,30 @@ impl ManagementTokens<'_> {
         transaction.hset_field(records, id.as_str(), &token_json(&token));
         let replicas = self.0.commit(transaction).await?.into_replicas()?;
         Ok((token, replicas))
+    }
+
+    /// Writes the last use of a token, and removes some of tokens that have expired. It waits for no replicas: a use that
+    /// is lost is written again by the next one.
+    pub(super) async fn write_use(self, id: TokenId, last: &TokenUse, expires: Micros) -> Result<u32, CommitError> {
+        let names = &self.0.shared.names;
+        let mut transaction = self.0.transaction::<CommitError>();
+        let [uses, ends] = transaction.records([names.token_uses(), names.token_use_ends()]);
+        transaction.sweep(ends, uses, MAX_SWEPT);
+        transaction.hset_field(uses, id.as_str(), &serde_json::to_string(last).expect("a use is a time and text"));
+        transaction.zadd(ends, expires.0, id.as_str());
+        self.0.commit_without_replicas(transaction).await?.into_replicas()
+    }
+
+    /// The last uses of tokens, in their order.
+    pub(crate) async fn uses(self, tokens: &[TokenId]) -> Result<Vec<Option<TokenUse>>, CommandError> {
+        if tokens.is_empty() {
+            return Ok(Vec::new());
+        }
+        let ids: Vec<&str> = tokens.iter().map(TokenId::as_str).collect();
+        let read = cmd("HMGET").arg(self.0.shared.names.token_uses()).arg(ids).to_owned();
+        let found: Vec<Option<String>> = self.0.client.query(&read).await?;
+        let parse = |record: String| serde_json::from_str(&record).map_err(|_| CommandError::UnexpectedReply);
+        found.into_iter().map(|record| record.map(parse).transpose()).collect()
     }
 
     fn records<F>(self, transaction: &mut Transaction<F>) -> [Record; 2] {

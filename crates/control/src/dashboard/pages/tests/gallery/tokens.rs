@@ -52,6 +52,7 @@ fn facts(name: &str, status: TokenStatus) -> TokenFacts {
         created: ago(40 * DAY),
         created_by: if name == "Pipeline" { "the operator" } else { "ada.lovelace@acme.example" }.into(),
         expires: if status == TokenStatus::Expired { ago(DAY) } else { coming(50 * DAY) },
+        last_use: (name != "Nightly").then(|| last_use(300, Some(name))).flatten(),
     }
 }
 
