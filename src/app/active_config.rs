@@ -13,7 +13,7 @@ use super::shared_handles::SharedHandles;
 use crate::admission::{Admission, RouteSettings, Routes};
 use crate::config::{self, Listener, ListenerRole};
 use crate::gateway::{DecisionSettings, Decisions, EarlyRejection, Gateway, OpenExchanges, PolicyCache, Upstream};
-use control::dashboard::{self, CurlExample, CurlExamples, Dashboard};
+use control::dashboard::{self, Dashboard, RequestExample, RequestExamples};
 use control::federation::TokenEndpoint;
 use control::leaks::{LeakEndpoint, SELF_REVOKE_PATH};
 use control::management_api::ManagementApi;
@@ -22,6 +22,7 @@ use domain::head_memory::HeadMemory;
 use domain::problem::ProblemTypes;
 use edge::forward::{ResponseOrigin, TrustedProxies};
 use edge::transport::{ServeOptions, Settings};
+use journal::shipping::{Destination, ShippedRecords, SinkSettings};
 use platform::request_body::BodyLimits;
 use platform::telemetry::Observer;
 use upstream::{Endpoints, Pool};
@@ -142,7 +143,13 @@ impl SharedHandles {
         let here = |route: &&RouteSettings| route.host.as_ref().is_none_or(|host| host.matches(host_of(&origin)));
         let paths =
             snapshot.config.routes.iter().filter(here).filter_map(|route| example(route, credentials)).collect();
-        let examples = CurlExamples { origin, paths, self_revoke: self.leaks.as_ref().map(|_| SELF_REVOKE_PATH) };
+        let self_revoke = self.leaks.as_ref().map(|_| SELF_REVOKE_PATH);
+        // Tables of PostgreSQL tell nobody.
+        let is_told = |sink: &SinkSettings| {
+            sink.records != ShippedRecords::Refusals && !matches!(sink.destination, Destination::Postgresql(_))
+        };
+        let has_events = snapshot.config.shipping.sinks.iter().any(is_told);
+        let examples = RequestExamples { origin, paths, self_revoke, has_events };
         Some(Dashboard::new(shared, trusted, snapshot.sign_ins.clone(), examples, self.metrics.clone()))
     }
 
@@ -276,12 +283,12 @@ fn host_of(origin: &str) -> &str {
 
 /// The path of a route as an example for the dashboard's `curl` lines; none when a plain `GET` of it cannot succeed, or
 /// needs no key.
-fn example(route: &RouteSettings, credentials: &CredentialFields) -> Option<CurlExample> {
+fn example(route: &RouteSettings, credentials: &CredentialFields) -> Option<RequestExample> {
     let may_get = route.methods.is_empty() || route.methods.contains(&Method::GET);
     let path = route.path.strip_suffix("**").unwrap_or(&route.path);
     let has_parameter = path.contains('{');
     let key_field = credentials.iter().next().filter(|_| route.pass_authorization).map(|field| field.text().to_owned());
-    (may_get && !has_parameter && !route.is_public).then(|| CurlExample {
+    (may_get && !has_parameter && !route.is_public).then(|| RequestExample {
         path: path.to_owned(),
         permission: route.permission.clone(),
         key_field,

@@ -5,6 +5,7 @@ mod fixture;
 mod users;
 mod changes;
 mod keys;
+mod examples;
 mod plans;
 mod policies;
 mod requests;

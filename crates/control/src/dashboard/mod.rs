@@ -38,7 +38,7 @@ use platform::metrics::{Metrics, RouteMetrics};
 // Configuration.
 mod settings;
 mod claim_mapping;
-mod curl_examples;
+mod request_examples;
 
 mod request_count;
 // Requests and responses.
@@ -55,7 +55,7 @@ pub mod pages;
 mod assets;
 
 pub use claim_mapping::{Claim, ClaimError, ClaimMapping};
-pub use curl_examples::{CurlExample, CurlExamples};
+pub use request_examples::{RequestExample, RequestExamples};
 pub use return_path::return_path;
 pub use settings::{ProviderSettings, Settings};
 
@@ -80,7 +80,7 @@ pub struct Dashboard {
     sign_ins: AddressLimiter,
     /// Limits requests by person.
     person_limiter: PersonLimiter,
-    curl_examples: CurlExamples,
+    request_examples: RequestExamples,
     metrics: Metrics,
     route_metrics: RouteMetrics,
 }
@@ -142,7 +142,7 @@ impl Dashboard {
         services: DashboardServices,
         trusted: TrustedProxies,
         sign_ins: AddressLimiter,
-        curl_examples: CurlExamples,
+        request_examples: RequestExamples,
         metrics: Metrics,
     ) -> Self {
         let DashboardServices { settings, providers, management, api, person_limiter } = services;
@@ -155,7 +155,7 @@ impl Dashboard {
             trusted,
             sign_ins,
             person_limiter,
-            curl_examples,
+            request_examples,
             metrics,
             route_metrics,
         }

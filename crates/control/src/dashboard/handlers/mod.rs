@@ -9,9 +9,9 @@ use std::error::Error as _;
 use http::StatusCode;
 
 use super::Dashboard;
-use super::curl_examples::CurlExamples;
 use super::endpoints::{PageEndpoint, SignInEndpoint};
 use super::pages::{Layout, NavEntry, OrgChoice, Timestamp, Viewer};
+use super::request_examples::RequestExamples;
 use super::response::{self, DashboardResponse};
 use crate::management;
 use crate::management::{Actor, ErrorKind, Management, ManagementError, SignedInUser};
@@ -55,7 +55,7 @@ pub(super) struct PageContext<'a> {
     actor: Actor,
     /// Path that all pages are below, without a slash at its end.
     base: &'a str,
-    curl_examples: &'a CurlExamples,
+    request_examples: &'a RequestExamples,
 }
 
 /// Handles a step of signing in or out. `value` is the segment at the place of the route's braces.
@@ -112,7 +112,7 @@ async fn perform(
         actor: Actor::User(Box::new(user.clone())),
         user,
         base: &dashboard.settings.path,
-        curl_examples: &dashboard.curl_examples,
+        request_examples: &dashboard.request_examples,
     };
     match endpoint {
         PageEndpoint::Home => {

@@ -70,7 +70,7 @@ async fn new_key_page(
     let Explanation { key, user: owner, .. } = explanation;
     // The example is a request that the key is permitted to make.
     let permissions = key.policy.effective_permissions(&owner.permissions);
-    let curl_command = context.curl_examples.command_for(&permissions, api_key.expose());
+    let example = context.request_examples.request_for(&permissions);
     let issuance = match key.rotated {
         None => Issuance::Created,
         Some(_) => Issuance::Rotated(key::overlap_end(context, &key)),
@@ -82,9 +82,11 @@ async fn new_key_page(
         name: key.name,
         owner: key.email,
         api_key: Secret::new(api_key.expose().to_owned()),
-        curl_command: Secret::new(curl_command),
-        exports: Secret::new(GoodPractice::exports(api_key.expose(), &context.curl_examples.origin)),
-        revocation: context.curl_examples.revocation(GoodPractice::VARIABLE),
+        curl_command: Secret::new(example.curl(api_key.expose())),
+        programs: example.programs(),
+        has_events: context.request_examples.has_events,
+        exports: Secret::new(GoodPractice::exports(api_key.expose(), &context.request_examples.origin)),
+        revocation: context.request_examples.revocation(GoodPractice::VARIABLE),
         practice: GoodPractice::LINES,
     })
 }

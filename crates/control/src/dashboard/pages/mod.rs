@@ -50,7 +50,7 @@ pub use self::keys::{
 };
 pub use self::layout::{Layout, NavEntry, OrgChoice, Viewer};
 pub use self::limits::{BudgetCell, Gauge, KeyLimits, LimitUsage, PlanCell};
-pub use self::new_key::{Issuance, NewKeyPage};
+pub use self::new_key::{ExampleProgram, Issuance, NewKeyPage};
 pub use self::numbers::{format_count, format_counted, format_duration};
 pub use self::outcome::OutcomeText;
 pub use self::overview::{KeyLink, KeyLinks, OverviewPage};

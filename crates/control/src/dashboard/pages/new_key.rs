@@ -24,12 +24,27 @@ pub struct NewKeyPage {
     pub api_key: Secret,
     /// A curl command that works, with the whole key in it. May have several lines.
     pub curl_command: Secret,
+    /// Programs that make the same request, with the key of `exports`.
+    pub programs: [ExampleProgram; 3],
     /// Lines for a shell that put the key and the API's origin into environment variables.
     pub exports: Secret,
     /// The command that revokes the key of `exports`; none where keys do not revoke themselves.
     pub revocation: Option<String>,
+    /// True when the operator is told before keys expire.
+    pub has_events: bool,
     /// Good practice: a sentence each.
     pub practice: [&'static str; 4],
+}
+
+/// A program that makes a request.
+#[derive(Clone, Debug)]
+pub struct ExampleProgram {
+    /// Id of the text on the page.
+    pub id: &'static str,
+    /// Name of its language.
+    pub language: &'static str,
+    /// Its text, without the key.
+    pub text: String,
 }
 
 /// The operation that issued a secret.

@@ -150,6 +150,12 @@ pub(crate) fn new_key(issuance: Issuance) -> NewKeyPage {
         owner,
         api_key,
         curl_command,
+        programs: ["Python", "JavaScript", "Go"].map(|language| ExampleProgram {
+            id: if language == "Go" { "go" } else { language },
+            language,
+            text: format!("fetch(\"https://gateway.example/{HOSTILE}\")"),
+        }),
+        has_events: true,
         exports: Secret::new(GoodPractice::exports(NEW_KEY, "https://gateway.example")),
         revocation: Some(
             "curl -X POST -H \"Authorization: Bearer $KEY\" 'https://gateway.example/v1/self-revoke'".into(),
