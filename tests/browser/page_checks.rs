@@ -3,6 +3,7 @@
 //! - It has the expected status.
 //! - The console is empty: no error, and no violation of the Content Security Policy.
 //! - Nothing is wider than the window.
+//! - No time is shown as machines write it.
 //! - axe-core finds no violation.
 
 use std::fs;
@@ -79,6 +80,10 @@ impl<'a> PageChecks<'a> {
         let wide = self.browser.script("return document.documentElement.scrollWidth").as_u64().unwrap();
         if wide > width {
             self.note(name, format!("it is {wide} pixels wide"));
+        }
+        let raw = self.browser.script(r"return document.body.innerText.match(/\S*\d-\d\dT\d\d:\S*/)?.[0]");
+        if let Some(raw) = raw.as_str() {
+            self.note(name, format!("it shows a raw time: {raw}"));
         }
         let found = self.browser.script_until_done(
             "const closed = [...document.querySelectorAll('details:not([open])')];

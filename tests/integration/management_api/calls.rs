@@ -132,7 +132,7 @@ fn limits_of_a_key_are_patched_with_its_policy() {
         assert_eq!(statuses, [200, 200, 429]);
         let explained = root.get(&format!("{path}/explain")).json();
         let verdict = explained["verdict"].as_str().unwrap();
-        let (_, seconds) = verdict.split_once("bucket is empty; the next token comes in ").unwrap();
+        let (_, seconds) = verdict.split_once("the rate limit is reached; the next request is admitted in ").unwrap();
         let seconds: u32 = seconds.trim_end_matches(" s").parse().unwrap();
         assert!((15..=30).contains(&seconds) && explained["standing"]["next_token"].is_string(), "{explained}");
         assert_eq!((&explained["standing"]["remaining"], &explained["standing"]["burst"]), (&json!(0), &json!(2)));

@@ -115,7 +115,9 @@ fn verdict(key: &Key, user: &User, standing: &quota::RateLimitStatus) -> String 
         }
         KeyStatus::Active if standing.remaining == 0 => {
             let seconds = standing.token_in_us.div_ceil(1_000_000);
-            format!("requests are refused (429): the key's bucket is empty; the next token comes in {seconds} s")
+            format!(
+                "requests are refused (429): the rate limit is reached; the next request is admitted in {seconds} s"
+            )
         }
         KeyStatus::Active if standing.budget.as_deref().is_some_and(|budget| budget.remaining() == 0) => {
             let until = standing.budget.as_deref().map(|budget| seconds(budget.end)).unwrap_or_default();

@@ -7,7 +7,7 @@ use super::{HandlerResult, PageContext, key_id, key_policy, keys, overview, rend
 use crate::dashboard::pages::{
     AdmissionFilter, BudgetCell, Gauge, KeyDetails, KeyLimits, KeyPage, LimitUsage, NavEntry, OutcomeText, PlanCell,
     PolicyFacts, ResponsibleCell, ShareRow, Timestamp, UsagePart, UseFilter as PageFilter, UseRow, UsedByPart, Verdict,
-    format_count, link,
+    format_count, link, with_exact_times,
 };
 use crate::management;
 use crate::management::{
@@ -73,7 +73,7 @@ async fn key_page(
         usage: (!is_revoked)
             .then(|| limit_usage(context, &standing, key_budget(context, &standing, &key, &user, &org))),
         policy: PolicyFacts { concurrent: concurrent(&key), ..key_policy::policy_facts(context, &key.policy) },
-        verdict: Verdict { admitted: is_admitted(&key, &standing), sentence: verdict },
+        verdict: Verdict { admitted: is_admitted(&key, &standing), sentence: with_exact_times(&verdict) },
         part: UsagePart::new(range, |name| format!("{}#usage", link(&page, &[("range", name)])), range_usage),
         used_by: usage.map(|usage| used_by(&usage.used_by)).filter(|used_by| used_by.requests > 0),
         newer: context.page_query(PAGE_SIZE).cursor.map(|_| uses_href(context, key.id, &filter, "")),

@@ -76,17 +76,18 @@ pub(super) async fn set_key_policy(context: &PageContext<'_>, id: &str) -> Handl
 pub(super) async fn disable_key(context: &PageContext<'_>, id: &str) -> HandlerResult {
     let id = key_id(id)?;
     management::disable_key(context.management, &context.actor, id, false, context.request.now).await?;
-    Ok(see_key(context, id, "disabled"))
+    Ok(see_key(context, id))
 }
 
 pub(super) async fn enable_key(context: &PageContext<'_>, id: &str) -> HandlerResult {
     let id = key_id(id)?;
     management::enable_key(context.management, &context.actor, id, context.request.now).await?;
-    Ok(see_key(context, id, "enabled"))
+    Ok(see_key(context, id))
 }
 
-fn see_key(context: &PageContext<'_>, id: KeyId, done: &str) -> crate::dashboard::response::DashboardResponse {
-    response::see_other(&format!("{}/keys/{id}?done={done}", context.base))
+/// Redirects to the page of a key, which begins with the verdict: that says whether it is disabled.
+fn see_key(context: &PageContext<'_>, id: KeyId) -> response::DashboardResponse {
+    response::see_other(&format!("{}/keys/{id}", context.base))
 }
 
 async fn unrevoked_key_and_owner(context: &PageContext<'_>, id: &str) -> Result<(Key, User), ManagementError> {

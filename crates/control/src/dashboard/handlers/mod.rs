@@ -203,8 +203,6 @@ impl PageContext<'_> {
     fn notice(&self) -> Option<String> {
         let text = match self.request.parameter("done")? {
             "revoked" => "The key is revoked. Requests with it are refused from now on.",
-            "disabled" => "The key is disabled. Requests with it are refused until it is enabled.",
-            "enabled" => "The key is enabled. Requests with it are admitted again, as far as its policy allows.",
             "set" => "The policy of the key is changed. It holds from the next request on.",
             "revoked-selected" => "The selected keys are revoked. Requests with them are refused from now on.",
             "disabled-selected" => {

@@ -61,7 +61,7 @@ pub use self::rotate::{Overlap, RotateErrors, RotatePage};
 pub use self::selected::{SelectedAction, SelectedPage, SelectedResultPage, SelectedRow};
 pub use self::sessions::{SessionRow, SessionsPage};
 pub use self::sign_in::{LeavingPage, LinkPage, ProviderChoice, SignInPage, SignedOutPage};
-pub use self::timestamp::Timestamp;
+pub use self::timestamp::{Timestamp, with_exact_times};
 pub use self::tokens::{NewTokenPage, RevokeTokenPage, TokenFacts, TokensPage};
 pub use self::usage::{RangeUsage, ShareRow, UsagePart, percent};
 pub use self::use_row::UseRow;

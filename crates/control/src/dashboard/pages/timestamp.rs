@@ -34,6 +34,16 @@ impl Timestamp {
     }
 }
 
+/// A sentence with its RFC 3339 times in the form of [`Timestamp::exact`].
+pub fn with_exact_times(sentence: &str) -> String {
+    let word = |word: &str| {
+        let (time, end) = word.split_at(word.trim_end_matches([',', ';', '.', ')']).len());
+        let exact = |time| Timestamp::new(time, time).exact + end;
+        time.parse().map_or_else(|_| word.to_owned(), exact)
+    };
+    sentence.split(' ').map(word).collect::<Vec<_>>().join(" ")
+}
+
 fn format_relative(time: Micros, now: Micros) -> String {
     let past = now.since(time);
     let future = time.since(now);
@@ -60,6 +70,18 @@ mod tests {
         assert_eq!(time.day, "14 Nov 2023");
         assert_eq!(Timestamp::new(Micros(0), NOW).exact, "1 Jan 1970, 00:00:00 UTC");
         assert!(Timestamp::new(Micros(u64::MAX), NOW).iso.starts_with("9999-"));
+    }
+
+    #[test]
+    fn times_of_a_sentence_are_exact_forms() {
+        for (sentence, shown) in [
+            ("disabled, since 2023-11-14T22:13:20Z because", "disabled, since 14 Nov 2023, 22:13:20 UTC because"),
+            ("(until 2023-11-14T22:13:20.5Z); a:b", "(until 14 Nov 2023, 22:13:20 UTC); a:b"),
+            ("from 10.0.0.0/8, ::1/128", "from 10.0.0.0/8, ::1/128"),
+            ("", ""),
+        ] {
+            assert_eq!(with_exact_times(sentence), shown);
+        }
     }
 
     #[test]

@@ -120,7 +120,7 @@ pub(crate) fn unused_key() -> KeyPage {
         in_flight: Gauge::new(100, 100),
         budget: Some(BudgetCell { of: Spender::User, plan: None, ..budget(2_000_000) }),
     };
-    let sentence = "requests are refused (429): the key's bucket is empty; the next token comes in 7 s".into();
+    let sentence = "requests are refused (429): the rate limit is reached; the next request is admitted in 7 s".into();
     KeyPage {
         key: key_details,
         limits: KeyLimits {
