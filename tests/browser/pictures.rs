@@ -62,6 +62,9 @@ fn screenshots_of_the_pages_are_written() {
     let ids = create_keys(&gateway);
     browser.go(&gateway.page("/keys"));
     album.take("keys");
+    browser.go(&gateway.page("/keys?selected=all"));
+    browser.click(".menu summary");
+    album.take("keys-menu");
     browser.go(&gateway.page(&format!("/keys/{}", ids[7])));
     album.take("key");
     browser.go(&gateway.page(&format!("/keys/{}/policy", ids[7])));
