@@ -99,7 +99,7 @@ etc/keygate.yaml:12:5: limits.key.per: is given twice, first in line 10; remove 
 etc/keygate.yaml:13:31: audit.durability: `sometimes` is not one of the choices; give written or synced
 etc/keygate.yaml:14:1: session.origin: is required
 etc/keygate.yaml:14:12: session.issuer: is not a known key; known here: origin, path, api, \
-idle, lifetime, hsts, links, limit, providers";
+idle, lifetime, hsts, links, limit, people, providers";
     assert_eq!(parse(text).unwrap_err().to_string(), expected);
 }
 

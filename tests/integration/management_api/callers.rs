@@ -284,13 +284,13 @@ fn person_who_lost_the_right_gets_no_answer_of_before() {
 fn rows_of_some_callers_do_not_exist_for_others() {
     let setup = Setup::embedded();
     let org = setup.org("acme");
-    let limits = json!({ "limits": { "requests": 5 } });
+    let plan = json!({ "plan": null });
     let key = setup.root().post(&format!("/orgs/{org}/keys"), &json!({ "name": "k", "user": "ada@acme.example" }));
     let path = format!("/keys/{}", key.json()["id"].as_str().unwrap());
     for mut caller in Caller::all(&setup, &org) {
         let kind = caller.kind;
         let status = if kind == "user" { 403 } else { 200 };
-        assert_eq!(caller.send("PATCH", &path, &limits).status, status, "{kind}: limits are the operator's");
+        assert_eq!(caller.send("PATCH", &path, &plan).status, status, "{kind}: plans are the operator's");
         let mut send = |method: &str, path: &str| match &mut caller.way {
             Way::Operator(socket) => ask(socket, method, &format!("/v1{path}"), &[], ""),
             Way::Program(program) => {
