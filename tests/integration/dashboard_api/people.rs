@@ -177,6 +177,28 @@ fn admin_lowers_the_limits_of_a_key_and_does_not_raise_them() {
     assert_eq!(setup.changes().iter().filter(|change| change.action == "key.limits").count(), 3);
 }
 
+/// On its page a form without other changes lowers the limit, and one of a member changes none.
+#[test]
+fn page_of_a_key_lowers_its_limit() {
+    let setup = Setup::with("{ requests: 1000000, per: 1m }", "limits: { key: { requests: 1000, per: 1h } }\n");
+    let (ada, bob) = (setup.admin(), setup.member());
+    let (_, key) = bob.key("bob's");
+    let path = format!("/settings/keys/{key}/policy");
+    let submit = |by: &SessionUser<'_>, body: &str| {
+        let form = ("Content-Type", "application/x-www-form-urlencoded");
+        let fields = [("Cookie", by.cookie.as_str()), OWN, form];
+        Client::connect(setup.address()).request("POST", &path, "", &fields, body.as_bytes()).status
+    };
+    assert!(ada.page(&path).contains("name=\"before-requests\" value=\"1000\""));
+    assert!(!bob.page(&path).contains("before-requests"));
+    assert_eq!(submit(&ada, "before-requests=1000&requests=1001"), 422);
+    assert_eq!(submit(&ada, "before-requests=1000&requests=many"), 422);
+    assert_eq!(submit(&ada, "before-requests=1000&requests=100"), 303);
+    let limits = ada.get(&format!("/keys/{key}")).json()["limits"].clone();
+    assert_eq!((&limits["requests"], &limits["burst"], &limits["per"]), (&json!(100), &json!(100), &json!("1h")));
+    assert_eq!(submit(&bob, "before-requests=100&requests=1"), 403);
+}
+
 /// The forms of the page work without a script, and show the errors of what was entered.
 #[test]
 fn page_adds_invites_permits_and_removes_people() {

@@ -3,11 +3,13 @@
 use super::policy_form::{NAME_ERROR, PolicyInput};
 use super::{HandlerResult, PageContext, key_id, render_form};
 use crate::dashboard::pages::{
-    DisabledFact, Expiry, NavEntry, PermissionChoice, PolicyFacts, PolicyFields, PolicyPage, format_count,
+    DisabledFact, Expiry, NavEntry, PermissionChoice, PolicyFacts, PolicyFields, PolicyPage, RateField, format_count,
+    format_duration,
 };
 use crate::dashboard::response;
 use crate::management;
-use crate::management::{Key, KeyUpdate, ManagementError, User};
+use crate::management::{Key, KeyUpdate, LimitPatch, ManagementError, User};
+use crate::request::Form;
 use domain::key::KeyId;
 use domain::key::policy::{DisabledBy, KeyPolicy};
 use domain::problem::sentence;
@@ -16,24 +18,32 @@ pub(super) async fn show_key_policy(context: &PageContext<'_>, id: &str) -> Hand
     let (key, owner) = unrevoked_key_and_owner(context, id).await?;
     let fields = policy_fields(&key.policy, &owner);
     let before = key.policy.clone();
-    policy_form(context, &key, &before, (key.name.clone(), None), fields, None).await
+    policy_form(context, &key, &before, Entered::of(&key), fields, None).await
 }
 
 async fn policy_form(
     context: &PageContext<'_>,
     key: &Key,
     before: &KeyPolicy,
-    (entered_name, name_error): (String, Option<String>),
+    entered: Entered,
     fields: PolicyFields,
     error: Option<String>,
 ) -> HandlerResult {
     let present = key.policy.expires.map_or_else(|| "never".to_owned(), |time| context.timestamp(time).exact);
+    let Entered { name: entered_name, name_error, requests, requests_error } = entered;
+    let rate = context.user.is_admin().then(|| RateField {
+        present: key.limits.requests,
+        per: format_duration(u64::try_from(key.limits.per.as_micros()).unwrap_or(u64::MAX)),
+        entered: requests,
+        error: requests_error,
+    });
     let page = PolicyPage {
         layout: context.layout(NavEntry::Keys).await?,
         id: key.id.to_string(),
         name: key.name.clone(),
         entered_name,
         name_error,
+        rate,
         owner: key.email.clone(),
         narrows_only: !context.user.is_admin(),
         before: serde_json::to_string(before).map_err(|_| ManagementError::Internal)?,
@@ -50,26 +60,61 @@ pub(super) async fn set_key_policy(context: &PageContext<'_>, id: &str) -> Handl
     // A form without it shows the key as it is now.
     let before = serde_json::from_str(form.field("before")).unwrap_or_else(|_| key.policy.clone());
     let mut input = PolicyInput::read(&form, &before, context.request.now);
-    let entered = form.field("name").to_owned();
-    if input.has_error() {
-        return policy_form(context, &key, &before, (entered, None), input.fields, None).await;
+    let mut entered = Entered {
+        name: form.field("name").to_owned(),
+        requests: form.field("requests").to_owned(),
+        ..Entered::default()
+    };
+    let limits = lower_limits(&form, &key).unwrap_or_else(|error| {
+        entered.requests_error = Some(error);
+        None
+    });
+    if input.has_error() || entered.requests_error.is_some() {
+        return policy_form(context, &key, &before, entered, input.fields, None).await;
     }
-    let is_renamed = form.has_field("name") && entered != form.field("before-name");
-    let name = is_renamed.then(|| entered.clone());
-    let update = KeyUpdate { name, policy: std::mem::take(&mut input.update), ..KeyUpdate::default() };
+    let is_renamed = form.has_field("name") && entered.name != form.field("before-name");
+    let name = is_renamed.then(|| entered.name.clone());
+    let policy = std::mem::take(&mut input.update);
+    let update = KeyUpdate { name, policy, limits: limits.map(Some), ..KeyUpdate::default() };
+    let mut general = None;
     match management::update_key(context.management, &context.actor, key.id, update, context.request.now).await {
-        Ok(_) => Ok(response::see_other(&format!("{}/keys/{}?done=set", context.base, key.id))),
-        Err(error @ ManagementError::Widened(_)) => {
-            let error = Some(sentence(&error.to_string()));
-            policy_form(context, &key, &before, (entered, None), input.fields, error).await
+        Ok(_) => return Ok(response::see_other(&format!("{}/keys/{}?done=set", context.base, key.id))),
+        Err(error @ ManagementError::Widened(_)) => general = Some(sentence(&error.to_string())),
+        Err(ManagementError::InvalidName(_)) => entered.name_error = Some(NAME_ERROR.to_owned()),
+        Err(ManagementError::LimitsRaised(_)) => {
+            let present = format_count(key.limits.requests.into());
+            entered.requests_error = Some(format!("The limit is {present}. Enter {present} at most."));
         }
-        Err(ManagementError::InvalidName(_)) => {
-            policy_form(context, &key, &before, (entered, Some(NAME_ERROR.to_owned())), input.fields, None).await
-        }
-        Err(error) => {
-            input.take_error(error)?;
-            policy_form(context, &key, &before, (entered, None), input.fields, None).await
-        }
+        Err(error) => input.take_error(error)?,
+    }
+    policy_form(context, &key, &before, entered, input.fields, general).await
+}
+
+/// The limits that a form asks for: fewer requests, and no more at once than these; `None` where they stay.
+fn lower_limits(form: &Form, key: &Key) -> Result<Option<LimitPatch>, String> {
+    let text = form.field("requests");
+    if !form.has_field("requests") || text == form.field("before-requests") {
+        return Ok(None);
+    }
+    let requests: u32 =
+        text.parse().ok().filter(|number| *number > 0).ok_or("Enter a whole number of at least 1.".to_owned())?;
+    let burst = Some(Some(requests.min(key.limits.burst)));
+    Ok(Some(LimitPatch { requests: Some(Some(requests)), burst, per: None }))
+}
+
+/// Values that were entered beside the fields of the policy, with their errors.
+#[derive(Default)]
+struct Entered {
+    name: String,
+    name_error: Option<String>,
+    requests: String,
+    requests_error: Option<String>,
+}
+
+impl Entered {
+    /// The values of a key.
+    fn of(key: &Key) -> Self {
+        Self { name: key.name.clone(), requests: key.limits.requests.to_string(), ..Self::default() }
     }
 }
 

@@ -55,7 +55,9 @@ pub use self::numbers::{format_count, format_counted, format_duration};
 pub use self::outcome::OutcomeText;
 pub use self::overview::{KeyLink, KeyLinks, OverviewPage};
 pub use self::paging::{Paging, link};
-pub use self::policy::{DisabledFact, Expiry, PermissionChoice, PolicyErrors, PolicyFacts, PolicyFields, PolicyPage};
+pub use self::policy::{
+    DisabledFact, Expiry, PermissionChoice, PolicyErrors, PolicyFacts, PolicyFields, PolicyPage, RateField,
+};
 pub use self::recorded::{FleetFreshness, GatewayRow, MissingOthers, RecordSource};
 pub use self::rotate::{Overlap, RotateErrors, RotatePage};
 pub use self::selected::{SelectedAction, SelectedPage, SelectedResultPage, SelectedRow};

@@ -47,6 +47,8 @@ pub struct PolicyPage {
     pub entered_name: String,
     /// Error in it.
     pub name_error: Option<String>,
+    /// The rate, which admins may lower; `None` for others.
+    pub rate: Option<RateField>,
     /// The owner's email address.
     pub owner: String,
     /// True if the signed-in user may narrow the policy only.
@@ -56,6 +58,19 @@ pub struct PolicyPage {
     /// The fields.
     pub policy: PolicyFields,
     /// Error that is in no single field.
+    pub error: Option<String>,
+}
+
+/// The rate of a key in a form. Fields: `requests` and `before-requests`.
+#[derive(Clone, Debug)]
+pub struct RateField {
+    /// Requests in force, as the form sends them back.
+    pub present: u32,
+    /// The time in which they flow in, in words.
+    pub per: String,
+    /// The number that was entered.
+    pub entered: String,
+    /// Error in it.
     pub error: Option<String>,
 }
 
@@ -124,7 +139,8 @@ impl PolicyPage {
     pub fn errors(&self) -> Vec<(&'static str, &str)> {
         let general = self.error.as_deref().map(|error| ("main", error));
         let name = self.name_error.as_deref().map(|error| ("name", error));
-        general.into_iter().chain(name).chain(self.policy.errors.all()).collect()
+        let rate = self.rate.as_ref().and_then(|rate| Some(("requests", rate.error.as_deref()?)));
+        general.into_iter().chain(name).chain(rate).chain(self.policy.errors.all()).collect()
     }
 }
 

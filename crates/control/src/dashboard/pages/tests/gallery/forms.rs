@@ -85,6 +85,7 @@ fn policy_page(errors: PolicyErrors) -> PolicyPage {
         name: "Nightly report".into(),
         entered_name: "Nightly report".into(),
         name_error: None,
+        rate: None,
         owner: "ada.lovelace@acme.example".into(),
         narrows_only: true,
         before: "{}".into(),
@@ -94,7 +95,9 @@ fn policy_page(errors: PolicyErrors) -> PolicyPage {
 }
 
 fn widened() -> PolicyPage {
+    let error = Some("The limit is 1,000. Enter 1,000 at most.".to_owned());
     PolicyPage {
+        rate: Some(RateField { present: 1000, per: "hour".into(), entered: "2000".into(), error }),
         error: Some("You may narrow this key and not widen it.".into()),
         ..policy_page(PolicyErrors::default())
     }
