@@ -1,4 +1,4 @@
-//! Time of the usage of a range: of an organization with many keys, and of one of its keys, by the index of the journal.
+//! Time of the usage of a range: of an organization with many keys, and of one of them, by the index of the journal.
 //!
 //! `cargo bench --bench overview -- [--keys 100000] [--requests 10000000]`
 #![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark")]

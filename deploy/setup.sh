@@ -53,8 +53,8 @@ install_packages() {
             echo "setup: please install:$missing (a C compiler builds the embedded SQLite; the tests use curl, jq and" \
                 "openssl for the commands of the pages, prlimit for a full disk, iproute2 for a client in another" \
                 "network, redis-server for shared state," \
-                "postgresql 15 or newer in /usr/lib/postgresql, node for the identity provider, go for the examples of" \
-                "the dashboard, chromium for the" \
+                "postgresql 15 or newer in /usr/lib/postgresql, node for the identity provider, go for the examples" \
+                "of the dashboard, chromium for the" \
                 "pages, valgrind and strace to count the cost of a request, prometheus for the alerts, and" \
                 "python3-venv for the management API)" >&2
             exit 1

@@ -1,11 +1,11 @@
 //! Last uses of management tokens: with which call, from where.
 //!
-//! Calls that change nothing leave no audit record, so each gateway keeps the last use of a token in memory, and stores it
-//! in the state.
+//! Calls that change nothing leave no audit record, so each gateway keeps the last use of a token in memory, and stores
+//! it in the state.
 //!
 //! - A call never waits for that, nor does it fail with it.
-//! - A gateway stores one use of a token in ten minutes at most. What is shown is the newer one of its memory and of the
-//!   state: the last use at another gateway, and that before a restart, may be up to ten minutes older than it was.
+//! - A gateway stores one use of a token in ten minutes at most. What is shown is the newer one of its memory and of
+//!   the state: the last use at another gateway, and that before a restart, may be up to ten minutes older than it was.
 //! - Memory has one entry for each token that was used, until the token expires.
 
 use std::collections::BTreeMap;
@@ -113,7 +113,7 @@ mod tests {
         uses.set_stored(token.id, Micros(2 * MINUTE));
         assert_eq!(
             (2..25).filter(|minute| due(*minute)).count(),
-            14,
+            13,
             "again each minute from 12 on, without an answer"
         );
         uses.set_stored(token.id, Micros(24 * MINUTE));

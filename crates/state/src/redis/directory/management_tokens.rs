@@ -1,5 +1,5 @@
-//! Management tokens: records in one hash, by id, with a sorted set of the times at which they expire; their last uses in
-//! another, with a set of its own.
+//! Management tokens: records in one hash, by id, with a sorted set of the times at which they expire; their last uses
+//! in another, with a set of its own.
 
 use std::collections::BTreeSet;
 
@@ -151,8 +151,8 @@ impl ManagementTokens<'_> {
         Ok((token, replicas))
     }
 
-    /// Writes the last use of a token, and removes some of tokens that have expired. It waits for no replicas: a use that
-    /// is lost is written again by the next one.
+    /// Writes the last use of a token, and removes some of tokens that have expired. It waits for no replicas: a use
+    /// that is lost is written again by the next one.
     pub(super) async fn write_use(self, id: TokenId, last: &TokenUse, expires: Micros) -> Result<u32, CommitError> {
         let names = &self.0.shared.names;
         let mut transaction = self.0.transaction::<CommitError>();
