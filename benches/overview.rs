@@ -58,7 +58,7 @@ fn main() {
                 .map(|n| {
                     // Some keys are busier than others, all of them are used.
                     let spread = n.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 32;
-                    let key = if n % 4 == 0 { spread % 50 } else { spread % keys.len() as u64 };
+                    let key = if n.is_multiple_of(4) { spread % 50 } else { spread % keys.len() as u64 };
                     Use {
                         id: Uuid::from_u128(u128::from(n) << 64 | u128::from(spread)),
                         time: Micros(begun + n * (DAYS * 86_400_000_000 / requests)),
@@ -80,7 +80,7 @@ fn main() {
                 })
                 .collect();
             let refused = UseEnd { outcome: Outcome::Refused(Refusal::Forbidden), status: Some(403), ..END };
-            let end = |spread: u128| if spread % 50 == 0 { refused } else { END };
+            let end = |spread: u128| if spread.is_multiple_of(50) { refused } else { END };
             for written in join_all(uses.iter().map(|used| journal.record(used, end(used.id.as_u128())))).await {
                 assert!(written.unwrap());
             }

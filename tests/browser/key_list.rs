@@ -40,7 +40,7 @@ fn full_page_is_a_table_down_to_600_pixels_and_cards_of_two_lines_below() {
     fill_a_page(&gateway);
     let mut checks = PageChecks::new(&browser);
     checks.open("full list", &gateway.page("/keys"), 200);
-    for (width, most) in [(1280, 2_200), (768, 2_300), (600, 2_300), (390, 2_700)] {
+    for (width, most) in [(1280, 2_200), (768, 2_350), (600, 2_350), (390, 2_700)] {
         browser.view(width, "light");
         assert_eq!(browser.script("return document.querySelectorAll('.keys tbody tr').length"), PAGE);
         let height = browser.script("return document.documentElement.scrollHeight").as_u64().unwrap();

@@ -58,7 +58,7 @@ fn programs_of_the_new_keys_page_make_a_request_with_the_key() {
         assert!(text.contains(ORIGIN), "{text}");
         let text = text.replace(ORIGIN, &format!("http://{}", setup.address()));
         std::fs::write(dir.path().join(file), text).unwrap();
-        for (environment, status) in [(exports.as_str(), "200"), ("KEYGATE_API_KEY=sk_live_none", "401")] {
+        for (environment, status) in [(exports.as_str(), "200"), ("export KEYGATE_API_KEY=sk_live_none", "401")] {
             let output = run(program, &[arguments, &[file]].concat(), environment, &dir);
             let said =
                 format!("{}{}", String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));

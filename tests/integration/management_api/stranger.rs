@@ -180,6 +180,8 @@ fn strangers_learn_and_change_nothing(setup: &Setup, seed: u64) {
     let mut kinds = BTreeSet::new();
     // Addresses that a user of the own organization has, or had, from a call.
     let mut told = BTreeSet::new();
+    // Addresses of users that a call, or its twin, has created.
+    let mut created = BTreeSet::new();
     for program in programs {
         let token = program.id.clone();
         let mut caller = Caller::new(program);
@@ -202,6 +204,9 @@ fn strangers_learn_and_change_nothing(setup: &Setup, seed: u64) {
                     && let Some(change) = change
                 {
                     *made.entry(change.to_owned()).or_default() += 1;
+                    if change == "user.create" {
+                        created.extend(answer.json()["email"].as_str().map(str::to_owned));
+                    }
                     own.learn(change, &answer);
                     told.extend(emails.iter().map(|email| String::from(*email)));
                 }
@@ -209,7 +214,8 @@ fn strangers_learn_and_change_nothing(setup: &Setup, seed: u64) {
             });
             // After a change, the other call is made in another state.
             let changed = |answer: &Response| call.method != "GET" && (200..300).contains(&answer.status);
-            let is_own = emails.iter().any(|email| told.contains(*email));
+            let has = |email: &String| call.has(email) || twin.has(email);
+            let is_own = emails.iter().any(|email| told.contains(*email)) || created.iter().any(has);
             let is_replayed = of_nobody.header("idempotent-replayed").is_some();
             if !is_about_digests && !is_own && !changed(&answer) && !is_replayed {
                 assert_eq!(result(&answer), result(&of_nobody), "{call:?}: {answer:?}\n{twin:?}: {of_nobody:?}");
@@ -226,12 +232,12 @@ fn strangers_learn_and_change_nothing(setup: &Setup, seed: u64) {
 
 #[test]
 fn random_calls_of_a_stranger_reveal_and_change_nothing_in_files() {
-    strangers_learn_and_change_nothing(&Setup::embedded(), 34);
+    strangers_learn_and_change_nothing(&Setup::embedded(), 1);
 }
 
 #[test]
 fn random_calls_of_a_stranger_reveal_and_change_nothing_on_redis() {
-    strangers_learn_and_change_nothing(&Setup::on_redis(), 43);
+    strangers_learn_and_change_nothing(&Setup::on_redis(), 2);
 }
 
 /// Answers to reads, without what differs each time.
@@ -239,7 +245,9 @@ fn answers(program: Program, calls: &[Call]) -> Vec<(u16, Value)> {
     let mut caller = Caller::new(program);
     let answer = |call| {
         let answer = caller.send(call);
-        let mut body = serde_json::from_slice(&answer.body).unwrap_or(Value::Null);
+        let mut body: Value = serde_json::from_slice(&answer.body).unwrap_or(Value::Null);
+        // Other programs of the same organization are used meanwhile.
+        body["items"].as_array_mut().into_iter().flatten().for_each(|item| drop(item["last_use"].take()));
         for member in ["nextCursor", "request_id"] {
             if let Some(object) = body.as_object_mut() {
                 object.remove(member);

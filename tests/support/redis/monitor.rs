@@ -17,17 +17,35 @@ pub struct Monitor<'s> {
 impl Monitor<'_> {
     /// Names of the commands since this, or since the last call, whose first argument begins so.
     pub fn commands_on(&mut self, record: &str) -> Vec<String> {
-        self.server.cli::<String>(&["ECHO", MARK]);
         let mut commands = Vec::new();
+        self.read(|line| match line.split('"').collect::<Vec<_>>()[..] {
+            [_, command, _, argument, ..] if argument.starts_with(record) => commands.push(command.to_lowercase()),
+            [_, _, ..] => {}
+            _ => panic!("no command: {line:?}"),
+        });
+        commands
+    }
+
+    /// The commands since this, or since the last call, with one of these texts anywhere.
+    pub fn commands_with(&mut self, texts: &[&str]) -> Vec<String> {
+        let mut commands = Vec::new();
+        self.read(|line| {
+            if texts.iter().any(|text| line.contains(text)) {
+                commands.push(line.to_owned());
+            }
+        });
+        commands
+    }
+
+    fn read(&mut self, mut each: impl FnMut(&str)) {
+        self.server.cli::<String>(&["ECHO", MARK]);
         loop {
             let mut line = String::new();
             self.lines.read_line(&mut line).unwrap();
-            match line.split('"').collect::<Vec<_>>()[..] {
-                [_, _, _, MARK, ..] => return commands,
-                [_, command, _, argument, ..] if argument.starts_with(record) => commands.push(command.to_lowercase()),
-                [_, _, ..] => {}
-                _ => panic!("no command: {line:?}"),
+            if line.contains(MARK) {
+                return;
             }
+            each(&line);
         }
     }
 }
