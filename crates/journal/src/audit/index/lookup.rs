@@ -153,11 +153,16 @@ impl StoredUsage {
         self.database.as_ref().map_or(Ok(()), |database| usage_rows::for_each_route(database, org, first_hour, each))
     }
 
-    /// Calls `each` with the requests and refusals of the keys of one part, of each hour.
+    /// The key whose id has these bytes; `None` of sessions, which have no bytes.
+    pub(crate) fn key_of(subject: &[u8]) -> Option<KeyId> {
+        usage_rows::key_of(subject)
+    }
+
+    /// Calls `each` with the requests and refusals of the keys of one part, of each hour, by the bytes of their ids.
     pub(crate) fn for_each_key(
         &self,
         part: (OrgId, u8, u64),
-        each: impl FnMut(Option<KeyId>, [u64; 2]),
+        each: impl FnMut(&[u8], [u64; 2]),
     ) -> rusqlite::Result<()> {
         self.database.as_ref().map_or(Ok(()), |database| usage_rows::for_each_key(database, part, each))
     }

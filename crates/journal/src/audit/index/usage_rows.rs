@@ -217,14 +217,15 @@ fn for_each_entry(
     Ok(())
 }
 
-/// Calls `each` with the requests and refusals of the keys of one part, of each hour; of sessions without a key.
+/// Calls `each` with the requests and refusals of the keys of one part, of each hour: of the bytes of a key's id, or of
+/// none for sessions. There may be millions.
 pub(crate) fn for_each_key(
     database: &Connection,
     (org, part, first_hour): (OrgId, u8, u64),
-    mut each: impl FnMut(Option<KeyId>, [u64; 2]),
+    mut each: impl FnMut(&[u8], [u64; 2]),
 ) -> rusqlite::Result<()> {
     for_each_entry(database, (org, part, first_hour), |_, entry| {
-        each(key_of(entry.subject), [entry.requests, entry.refusals]);
+        each(entry.subject, [entry.requests, entry.refusals]);
         Ok(())
     })
 }
@@ -244,7 +245,7 @@ pub(crate) fn for_each_route(
     })
 }
 
-fn key_of(subject: &[u8]) -> Option<KeyId> {
+pub(super) fn key_of(subject: &[u8]) -> Option<KeyId> {
     std::str::from_utf8(subject).ok()?.parse().ok()
 }
 

@@ -177,7 +177,14 @@ impl UsageSums {
 
 /// Reads a number with seven bits a byte; `None` when it is damaged.
 pub(super) fn read_number(from: &mut &[u8]) -> Option<u64> {
-    from.has_remaining().then(|| decode_varint(from).ok()).flatten()
+    match from.split_first() {
+        // Nearly every number has one byte.
+        Some((byte, rest)) if *byte < 0x80 => {
+            *from = rest;
+            Some(u64::from(*byte))
+        }
+        _ => from.has_remaining().then(|| decode_varint(from).ok()).flatten(),
+    }
 }
 
 /// The number of an outcome in stored sums.
