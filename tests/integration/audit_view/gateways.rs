@@ -3,9 +3,9 @@
 use std::process::Command;
 use std::time::Instant;
 
-use control::management::{self, UseFilter, UsePage};
+use control::management::{self, Series, UseFilter, UsePage};
 use domain::page::{PageLimit, PageQuery};
-use journal::audit::{Outcome, ViewScope};
+use journal::audit::{Outcome, UsageRange, ViewScope};
 use serde_json::Value;
 
 use crate::support::gateway::OPERATOR;
@@ -147,6 +147,21 @@ fn usage_counts_the_uses_of_all_gateways_by_name() {
         (&item["org"], &item["key"], &item["user"]),
         (&org.name.into(), &shown.name.into(), &shown.email.into())
     );
+    for range in UsageRange::ALL {
+        let org = key.org.to_string();
+        let of_org = one.perform(async |to, now| management::show_overview(to, OPERATOR, &org, range, now).await);
+        let of_key = one.perform(async |to, now| management::show_key_usage(to, OPERATOR, key.id, range, now).await);
+        for Series { total, periods, view, .. } in [&of_org.usage, &of_key.usage] {
+            assert_eq!((total.requests, total.open, &total.outcomes.0), (2, 0, &vec![(Outcome::Completed, 2)]));
+            assert_eq!(Value::from(total.response_bytes), item["response_bytes"]);
+            assert_eq!((total.units, periods.iter().map(|period| period.sums.requests).sum::<u64>()), (2, 2));
+            assert_eq!(view.as_ref().unwrap().scope, ViewScope::Fleet);
+        }
+        let keys: Vec<_> = of_org.keys.iter().map(|share| (share.key_id, share.requests)).collect();
+        let routes: Vec<_> = of_org.routes.iter().map(|share| (share.route.as_deref(), share.sums.requests)).collect();
+        assert_eq!((keys, routes), (vec![(Some(key.id), 2)], vec![(None, 2)]), "no route is listed");
+        assert_eq!((of_key.used_by.requests, of_key.used_by.is_all), (2, true));
+    }
     let own = print(&one, "usage --by key --own");
     assert_eq!(
         (&own["view"]["scope"], &own["view"]["gateways"][0]["gateway"]),
