@@ -26,6 +26,7 @@ mod without_script;
 mod keyboard;
 mod key_list;
 mod tasks;
+mod chart;
 mod provider;
 mod two_providers;
 mod tabs;

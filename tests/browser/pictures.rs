@@ -23,6 +23,7 @@ const LINUS: &str = "linus@acme.example";
 
 /// The screenshots of the documentation.
 const SHOWN: &[(&str, u64, &str)] = &[
+    ("overview", 1280, "light"),
     ("keys", 1280, "light"),
     ("keys", 1280, "dark"),
     ("keys", 390, "light"),
@@ -60,6 +61,8 @@ fn screenshots_of_the_pages_are_written() {
     sign_in(&gateway, &browser);
     album.take("no-keys");
     let ids = create_keys(&gateway);
+    browser.go(&gateway.page("/overview"));
+    album.take("overview");
     browser.go(&gateway.page("/keys"));
     album.take("keys");
     browser.go(&gateway.page("/keys?selected=all"));
