@@ -300,7 +300,10 @@ impl Indexer {
         let of_journal = first_segment.and_then(|first| first_time(&self.directory, first).ok()).unwrap_or_default();
         let Some(database) = &mut self.database else { return };
         match clean(database, now, first, of_journal) {
-            Ok(()) => self.first_hour = first,
+            Ok(()) => {
+                database::shrink_log(database);
+                self.first_hour = first;
+            }
             Err(error) => self.discard_after_error(&error),
         }
     }

@@ -62,7 +62,15 @@ impl AuditView {
             };
             match read() {
                 Ok((usage, status)) => return Ok((usage, Some(status))),
-                Err(_) => status = Some(ViewStatus::own_only(OwnOnlyReason::Unavailable)),
+                Err(error) => {
+                    if !matches!(error, FleetError::JustFailed) {
+                        tracing::warn!(
+                            error = &error as &dyn std::error::Error,
+                            "usage of all gateways cannot be read from PostgreSQL in time; this gateway's is shown"
+                        );
+                    }
+                    status = Some(ViewStatus::own_only(OwnOnlyReason::Unavailable));
+                }
             }
         }
         let reader = self.journal.reader()?.with_stop(self.stop.clone());

@@ -158,8 +158,13 @@ impl fmt::Debug for Fleet {
 impl Snapshot<'_> {
     /// Runs a statement.
     pub(crate) fn query(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, FleetError> {
-        let rows = self.fleet.run(self.until, self.client.query(sql, params));
-        rows.inspect_err(|error| self.fleet.note_failure(error))
+        self.query_much(sql, params).inspect_err(|error| self.fleet.note_failure(error))
+    }
+
+    /// Runs a statement that may have to read too much for the time there is: its failure does not say that PostgreSQL
+    /// is away.
+    pub(crate) fn query_much(&self, sql: &str, params: &[&(dyn ToSql + Sync)]) -> Result<Vec<Row>, FleetError> {
+        self.fleet.run(self.until, self.client.query(sql, params))
     }
 
     /// Ends the transaction, and keeps the connection for the next read.

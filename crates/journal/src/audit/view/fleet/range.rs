@@ -31,7 +31,7 @@ impl Snapshot<'_> {
         sums.sql += " GROUP BY 1, 2, 3";
         let mut periods = range.empty(now);
         let mut routes: HashMap<Option<String>, UsageSums> = HashMap::new();
-        for row in self.query(&sums.sql, &sums.params())? {
+        for row in self.query_much(&sums.sql, &sums.params())? {
             add(&row, range.period_at(&mut periods, number(&row, 0)));
             add(&row, Some(routes.entry(row.get(1)).or_default()));
         }
@@ -54,7 +54,7 @@ impl Snapshot<'_> {
         sums.and_usage(org, Some(key), range.start(now));
         sums.sql += " GROUP BY 1, 2, 3";
         let mut periods = range.empty(now);
-        for row in self.query(&sums.sql, &sums.params())? {
+        for row in self.query_much(&sums.sql, &sums.params())? {
             add(&row, range.period_at(&mut periods, number(&row, 0)));
         }
         self.series(range, periods, now)
@@ -76,7 +76,7 @@ impl Snapshot<'_> {
             requests: number(row, 1),
             refusals: number(row, 2),
         };
-        Ok(self.query(&keys.sql, &keys.params())?.iter().map(busy).collect())
+        Ok(self.query_much(&keys.sql, &keys.params())?.iter().map(busy).collect())
     }
 
     fn series(&self, range: UsageRange, periods: Vec<PeriodUsage>, now: Micros) -> Result<UsageSeries, FleetError> {
