@@ -352,6 +352,27 @@ mod tests {
         keys
     }
 
+    /// The hours of the day of a use are together already when it ends, and costs less than it had reserved.
+    #[test]
+    fn late_end_lowers_the_units_of_its_day() {
+        let mut usage = History::new();
+        let stored = |usage: &mut History| {
+            usage.step(Step::CloseSegment);
+            usage.step(Step::Store);
+            usage_rows::tidy(&usage.stored, 0, 500_000).unwrap();
+            usage.stored_routes().values().map(UsageSums::units).sum::<u64>()
+        };
+        usage.step(Step::Use { key: 1, hour: 1, outcome: None });
+        assert_eq!(stored(&mut usage), 1, "reserved");
+        usage.write(IndexedEvent::Outcome(IndexedEnd {
+            id: 1,
+            outcome: Outcome::Completed,
+            cost: Some(0),
+            bytes: [0; 2],
+        }));
+        assert_eq!(stored(&mut usage), 0, "it has cost nothing");
+    }
+
     proptest! {
         #[test]
         fn usage_is_that_of_a_plain_table_whatever_is_stored(

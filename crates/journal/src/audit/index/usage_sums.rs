@@ -156,9 +156,11 @@ impl UsageSums {
             encode_varint(number as u64, to);
             encode_varint(uses, to);
         }
-        [self.units(), self.request_bytes, self.response_bytes]
-            .into_iter()
-            .for_each(|number| encode_varint(number, to));
+        // The end of a use of a day whose hours are together already is in a row of its own, below zero.
+        let units = ((self.units << 1) ^ (self.units >> 63)).cast_unsigned();
+        for number in [units, self.request_bytes, self.response_bytes] {
+            encode_varint(number, to);
+        }
     }
 
     /// Reads what [`UsageSums::write`] has written; `None` when it is damaged.
@@ -168,7 +170,8 @@ impl UsageSums {
             let number = usize::try_from(read_number(from)?).ok().filter(|number| *number < NAMES.len())?;
             sums.count(number, read_number(from)?);
         }
-        sums.units = i64::try_from(read_number(from)?).ok()?;
+        let units = read_number(from)?;
+        sums.units = (units >> 1).cast_signed() ^ -(units & 1).cast_signed();
         sums.request_bytes = read_number(from)?;
         sums.response_bytes = read_number(from)?;
         Some(sums)
@@ -235,7 +238,7 @@ mod tests {
                 if outcome.is_refusal() {
                     more.refuse(outcome, *uses);
                 } else {
-                    more.begin(*uses, 3 * uses);
+                    more.begin(*uses, *uses % 3);
                     more.end(outcome, *uses, -1, [u64::from(*bytes), 1]);
                 }
                 sums.add(&more);
