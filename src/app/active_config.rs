@@ -144,7 +144,7 @@ impl SharedHandles {
         let paths =
             snapshot.config.routes.iter().filter(here).filter_map(|route| example(route, credentials)).collect();
         let self_revoke = self.leaks.as_ref().map(|_| SELF_REVOKE_PATH);
-        // Tables of PostgreSQL tell nobody.
+        // A table of PostgreSQL sends no message to a person.
         let is_told = |sink: &SinkSettings| {
             sink.records != ShippedRecords::Refusals && !matches!(sink.destination, Destination::Postgresql(_))
         };

@@ -10,7 +10,7 @@ use super::operands::find_org;
 use super::owned_key::find_key;
 use super::usage_summary::Outcomes;
 use super::uses::read_audit;
-use super::{Actor, Management, ManagementError};
+use super::{Actor, Management, ManagementError, Org};
 use domain::clock::{self, Micros};
 use domain::identity::OrgId;
 use domain::key::KeyId;
@@ -181,7 +181,7 @@ pub async fn show_overview(
         keys,
         routes: routes.collect(),
         in_flight,
-        concurrent: org.concurrent.unwrap_or_else(|| management.state.concurrent()),
+        concurrent: Org::new(org, management.state.concurrent()).concurrent_in_force,
     })
 }
 

@@ -104,7 +104,7 @@ impl IndexedUse {
         Self { is_usage: self.is_usage && !is_unknown, ..self }
     }
 
-    /// Whose use it is; `None` for changes by management, and attempts with unknown keys.
+    /// The organization and the key that it counts for; `None` of changes by management and of unknown keys.
     pub(crate) fn owner(&self) -> Option<KeyOwner> {
         let org = self.org_id.filter(|_| self.is_usage)?;
         Some((org, self.key_id.filter(|_| self.is_by_key)))

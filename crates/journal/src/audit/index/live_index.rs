@@ -53,6 +53,13 @@ pub(crate) struct Stretch {
     pub(crate) to: u64,
 }
 
+impl Stretch {
+    /// True when its sums come after what is stored up to this point.
+    pub(crate) fn follows(&self, covered: Point) -> bool {
+        self.segment > covered.segment || (self.segment == covered.segment && self.from >= covered.offset)
+    }
+}
+
 impl LiveIndex {
     /// Continues with the index of the last segment.
     pub(crate) fn new(active: SegmentIndex) -> Self {

@@ -13,7 +13,7 @@ use rustc_hash::FxHashMap;
 
 use super::stop::StopSignal;
 use crate::audit::format::route_name::RouteName;
-use crate::audit::format::segment::{self, Point, Segment};
+use crate::audit::format::segment::{self, Segment};
 use crate::audit::index::live_index::{LiveIndex, Stretch};
 use crate::audit::index::lookup::{self, StoredUsage};
 use crate::audit::index::usage_counts::{HOUR, day_of, first_hour_of, hour_of};
@@ -259,13 +259,6 @@ impl RangeRead<'_> {
     }
 }
 
-impl Stretch {
-    /// True when its sums come after what is stored up to this point.
-    fn follows(&self, covered: Point) -> bool {
-        self.segment > covered.segment || (self.segment == covered.segment && self.from >= covered.offset)
-    }
-}
-
 /// The bytes of the id of a key as a number: it is hashed and compared faster.
 fn number_of(key: &[u8]) -> u128 {
     let mut bytes = [0; 16];
@@ -275,7 +268,7 @@ fn number_of(key: &[u8]) -> u128 {
 }
 
 /// The subjects with most requests, admitted and refused, busiest first.
-fn busiest<T>(mut all: Vec<T>, top: usize, counts: impl Fn(&T) -> (u64, u64)) -> Vec<T> {
+pub(crate) fn busiest<T>(mut all: Vec<T>, top: usize, counts: impl Fn(&T) -> (u64, u64)) -> Vec<T> {
     let rank = |subject: &T| {
         let (requests, refusals) = counts(subject);
         Reverse(requests.saturating_add(refusals))

@@ -250,8 +250,8 @@ impl Journal {
     }
 
     fn append_use(&self, opening: &Use<'_>, prepared: Option<&PreparedFields>) -> Option<AppendedLine> {
-        let line = UseLine::of_use(opening, prepared);
-        self.handle.writer.append(|pending| pending.append_use(&line, OpenUse::from_use(opening)))
+        let (line, open) = (UseLine::of_use(opening, prepared), OpenUse::from_use(opening));
+        self.handle.writer.append(|pending| pending.append_use(&line, open))
     }
 }
 

@@ -7,6 +7,7 @@ use super::query::{SpentBy, UsageBy, UsageQuery};
 use crate::audit::format::event::{OutcomeEvent, UseEvent};
 use crate::audit::format::line::EventKind;
 use crate::audit::format::record::{Outcome, RecordKind};
+use crate::audit::format::route_name::RouteName;
 use domain::clock::Micros;
 use domain::identity::OrgId;
 use domain::key::KeyId;
@@ -49,14 +50,14 @@ pub struct UsageRow {
     pub response_bytes: u64,
 }
 
-/// Place of a row: its period, its gateway and its subject, names by their numbers.
+/// Place of a row: its period, its gateway by the number of its name, and its subject.
 type RowKey = (Micros, u32, SubjectKey);
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 enum SubjectKey {
     Org(OrgId),
     Key(OrgId, Option<KeyId>),
-    Route(Option<u32>),
+    Route(Option<RouteName>),
 }
 
 /// Tally of the uses that begin within the range of a query.
@@ -156,7 +157,7 @@ impl UsageTally {
         let subject = match self.query.by {
             UsageBy::Org => SubjectKey::Org(org),
             UsageBy::Key => SubjectKey::Key(org, begun.key_id),
-            UsageBy::Route => SubjectKey::Route(is_route(&begun.action).then(|| self.names.number(&begun.action))),
+            UsageBy::Route => SubjectKey::Route(RouteName::of_action(&begun.action)),
         };
         let key = (self.period.start, self.gateway, subject);
         if let Some(place) = self.places.get(&key) {
@@ -172,16 +173,10 @@ impl UsageTally {
         let subject = match subject {
             SubjectKey::Org(org) => UsageSubject::Org(org),
             SubjectKey::Key(org, key) => UsageSubject::Key(org, key),
-            SubjectKey::Route(route) => UsageSubject::Route(route.map(|route| self.names.name(route))),
+            SubjectKey::Route(route) => UsageSubject::Route(route.map(|route| route.as_str().to_owned())),
         };
         UsageRow::empty(self.period, gateway, subject)
     }
-}
-
-/// True for the name of a listed route. The action of any other request is `METHOD /path`: a client could make up
-/// as many as it likes.
-fn is_route(action: &str) -> bool {
-    !action.contains(' ')
 }
 
 impl UsageRow {

@@ -1,21 +1,18 @@
 //! Usage of an organization or a key in a range of time, from the records of all gateways.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use tokio_postgres::Row;
 
 use super::error::FleetError;
 use super::pool::Snapshot;
-use super::statement::{Statement, micros, refusals};
+use super::statement::{ROUTE, Statement, is_change, micros, refusals};
 use crate::audit::format::record::Outcome;
 use crate::audit::index::usage_sums::UsageSums;
-use crate::audit::read::range_usage::{BusyKey, OrgUsage, PeriodUsage, UsageRange, UsageSeries};
+use crate::audit::read::range_usage::{BusyKey, OrgUsage, PeriodUsage, UsageRange, UsageSeries, busiest};
 use domain::clock::Micros;
-use domain::identity::{AuthMethod, MANAGEMENT_METHOD, OrgId};
+use domain::identity::{AuthMethod, OrgId};
 use domain::key::KeyId;
-
-/// The route of a record: none of a request of no listed route.
-const ROUTE: &str = "CASE WHEN position(' ' IN action) = 0 THEN action END";
 
 impl Snapshot<'_> {
     /// Usage of an organization in a range that ends at `now`, with at most `top` keys and routes.
@@ -30,14 +27,12 @@ impl Snapshot<'_> {
         sums.and_usage(org, None, range.start(now));
         sums.sql += " GROUP BY 1, 2, 3";
         let mut periods = range.empty(now);
-        let mut routes: HashMap<Option<String>, UsageSums> = HashMap::new();
+        let mut routes: BTreeMap<Option<String>, UsageSums> = BTreeMap::new();
         for row in self.query_much(&sums.sql, &sums.params())? {
             add(&row, range.period_at(&mut periods, number(&row, 0)));
             add(&row, Some(routes.entry(row.get(1)).or_default()));
         }
-        let mut routes: Vec<(Option<String>, UsageSums)> = routes.into_iter().collect();
-        routes.sort_by_key(|(_, sums)| std::cmp::Reverse(sums.requests.saturating_add(sums.refusals)));
-        routes.truncate(top);
+        let routes = busiest(routes.into_iter().collect(), top, |(_, sums)| (sums.requests, sums.refusals));
         let keys = self.busiest_keys(org, range.start(now), top)?;
         Ok(OrgUsage { series: self.series(range, periods, now)?, keys, routes })
     }
@@ -107,7 +102,7 @@ impl Statement {
         let since = self.time(since);
         self.and(&format!("time >= {since}"));
         self.and("outcome <> 'unknown'");
-        self.and(&format!("NOT (auth_method <> '{api_key}' AND method = '{MANAGEMENT_METHOD}')"));
+        self.and(&format!("NOT ({})", is_change()));
     }
 }
 

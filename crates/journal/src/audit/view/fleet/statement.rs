@@ -43,6 +43,14 @@ pub(super) struct Statement {
     has_where: bool,
 }
 
+/// The SQL of the listed route of a record; null of a request of no listed route.
+pub(super) const ROUTE: &str = "CASE WHEN position(' ' IN action) = 0 THEN action END";
+
+/// The condition that a record is a change by management.
+pub(super) fn is_change() -> String {
+    format!("auth_method <> '{}' AND method = '{MANAGEMENT_METHOD}'", AuthMethod::ApiKey.as_str())
+}
+
 /// The names of the outcomes that are refusals.
 pub(super) fn refusals() -> Vec<&'static str> {
     Outcome::all().filter(|outcome| outcome.is_refusal()).map(Outcome::name).collect()
@@ -143,7 +151,7 @@ impl<'a> RecordQuery<'a> {
         to.has_where = false;
         to.and_text("outcome = ", self.filter.outcome.map(|outcome| outcome.name().to_owned()));
         to.and_text("action = ", self.filter.action.map(str::to_owned));
-        let change = format!("auth_method <> '{}' AND method = '{MANAGEMENT_METHOD}'", AuthMethod::ApiKey.as_str());
+        let change = is_change();
         match self.filter.kind {
             Some(RecordKind::Change) => to.and(&change),
             Some(RecordKind::Request) => to.and(&format!("NOT ({change})")),

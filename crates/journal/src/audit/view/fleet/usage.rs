@@ -8,7 +8,7 @@ use tokio_postgres::types::ToSql;
 
 use super::error::FleetError;
 use super::pool::Snapshot;
-use super::statement::refusals;
+use super::statement::{ROUTE, refusals};
 use crate::audit::format::record::Outcome;
 use crate::audit::read::metering::query::{SpentBy, UsageBy, UsageQuery};
 use crate::audit::read::metering::report::UsageReport;
@@ -86,7 +86,7 @@ fn statement(query: UsageQuery) -> String {
     let [org, key, route] = match query.by {
         UsageBy::Org => ["org_id", "NULL", "NULL"],
         UsageBy::Key => ["org_id", "key_id", "NULL"],
-        UsageBy::Route => ["NULL", "NULL", "CASE WHEN position(' ' IN action) = 0 THEN action END"],
+        UsageBy::Route => ["NULL", "NULL", ROUTE],
     };
     let gateway = if query.by_gateway { "gateway" } else { "NULL" };
     let parts = [("{gateway}", gateway), ("{org}", org), ("{key}", key), ("{route}", route)];
