@@ -221,6 +221,7 @@ pub(super) fn note_status(status: Option<&ViewStatus>) {
     }
     let reason = match status.reason {
         Some(OwnOnlyReason::Behind) => "it has too much to ship yet",
+        Some(OwnOnlyReason::AddingUp) => "the records of all gateways are being added up",
         Some(_) => "PostgreSQL cannot be read; see `keygate doctor`",
         None => {
             for GatewayFreshness { gateway, complete_until, .. } in &status.gateways {

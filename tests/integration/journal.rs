@@ -24,7 +24,7 @@ mod reading;
 mod index;
 mod unindexed;
 mod activity;
-mod range_usage;
+pub mod range_usage;
 mod refusals;
 pub mod missing;
 mod usage;

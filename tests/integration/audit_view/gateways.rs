@@ -147,8 +147,13 @@ fn usage_counts_the_uses_of_all_gateways_by_name() {
         (&item["org"], &item["key"], &item["user"]),
         (&org.name.into(), &shown.name.into(), &shown.email.into())
     );
+    let org = key.org.to_string();
+    eventually("both uses are added up", || {
+        let range = UsageRange::Day;
+        let of_org = one.perform(async |to, now| management::show_overview(to, OPERATOR, &org, range, now).await);
+        of_org.usage.total.outcomes.0 == [(Outcome::Completed, 2)]
+    });
     for range in UsageRange::ALL {
-        let org = key.org.to_string();
         let of_org = one.perform(async |to, now| management::show_overview(to, OPERATOR, &org, range, now).await);
         let of_key = one.perform(async |to, now| management::show_key_usage(to, OPERATOR, key.id, range, now).await);
         for Series { total, periods, view, .. } in [&of_org.usage, &of_key.usage] {

@@ -5,3 +5,4 @@ mod joined;
 mod gateways;
 mod missing;
 mod queries;
+mod rollup;

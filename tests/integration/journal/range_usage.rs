@@ -8,8 +8,8 @@ use domain::identity::OrgId;
 use domain::key::KeyId;
 use domain::refusal::Refusal;
 use journal::audit::{
-    AuditEntry, AuditView, Filter, Journal, Outcome, PeriodUsage, Record, RecordKind, Settings, Settled, UsageRange,
-    UsageSums,
+    AuditEntry, AuditView, Filter, Journal, OrgUsage, Outcome, PeriodUsage, Record, RecordKind, Settings, Settled,
+    UsageRange, UsageSeries, UsageSums,
 };
 
 use super::mixed_journal::{HOUR, MixedJournal, covered_segment};
@@ -49,10 +49,23 @@ fn count<'a>(records: impl Iterator<Item = &'a Record>) -> Numbers {
 
 /// Compares the usage of an organization and its keys in all ranges with that of the records.
 fn check(journal: &Journal, mixed: &MixedJournal, org: OrgId) {
-    let now = clock::now();
     // A view writes the outcomes that wait to be written.
     AuditView::of_journal(journal.clone()).list(&Filter::default(), 1, None, u64::MAX).unwrap();
     let records = all_records(&mixed.settings);
+    let (reader, now) = (journal.reader().unwrap(), clock::now());
+    let of_org = |range| reader.org_usage(org, range, now, 100).unwrap();
+    let of_key = |key, range| reader.key_usage(org, key, range, now).unwrap();
+    check_usage(&records, (org, &mixed.keys()), now, of_org, of_key);
+}
+
+/// Compares the usage of an organization and its keys in all ranges, up to a time, with that of these records.
+pub fn check_usage(
+    records: &[Record],
+    (org, keys): (OrgId, &[KeyId]),
+    now: Micros,
+    of_org: impl Fn(UsageRange) -> OrgUsage,
+    of_key: impl Fn(KeyId, UsageRange) -> UsageSeries,
+) {
     let is_usage = |record: &&Record| {
         record.org_id == Some(org)
             && record.kind() == RecordKind::Request
@@ -60,9 +73,8 @@ fn check(journal: &Journal, mixed: &MixedJournal, org: OrgId) {
     };
     let records: Vec<&Record> = records.iter().filter(is_usage).collect();
     assert!(records.len() > 100, "there is something to count");
-    let reader = journal.reader().unwrap();
     for range in UsageRange::ALL {
-        let usage = reader.org_usage(org, range, now, 100).unwrap();
+        let usage = of_org(range);
         let in_range: Vec<&Record> = records.iter().filter(|record| record.time >= range.start(now)).copied().collect();
         let length = if range == UsageRange::Day { HOUR } else { 24 * HOUR };
         let compare = |periods: &[PeriodUsage], of: &dyn Fn(&Record) -> bool| {
@@ -78,27 +90,27 @@ fn check(journal: &Journal, mixed: &MixedJournal, org: OrgId) {
         };
         compare(&usage.series.periods, &|_| true);
         assert_eq!(usage.series.complete_from, None, "{range:?}");
-        let mut keys: BTreeMap<Option<KeyId>, [u64; 2]> = BTreeMap::new();
+        let mut busy: BTreeMap<Option<KeyId>, [u64; 2]> = BTreeMap::new();
         let mut routes: BTreeMap<Option<String>, Vec<&Record>> = BTreeMap::new();
         for record in &in_range {
             let is_by_key = record.auth_method == domain::identity::AuthMethod::ApiKey;
-            let counts = keys.entry(record.key_id.filter(|_| is_by_key)).or_default();
+            let counts = busy.entry(record.key_id.filter(|_| is_by_key)).or_default();
             counts[usize::from(record.outcome.is_refusal())] += record.uses();
             let route = Some(record.action.clone()).filter(|action| !action.contains(' '));
             routes.entry(route).or_default().push(record);
         }
         let found: BTreeMap<_, _> = usage.keys.iter().map(|busy| (busy.key, [busy.requests, busy.refusals])).collect();
-        assert_eq!(found, keys, "{range:?}");
+        assert_eq!(found, busy, "{range:?}");
         let totals: Vec<u64> = usage.keys.iter().map(|busy| busy.requests + busy.refusals).collect();
         assert!(totals.is_sorted_by(|one, next| one >= next), "busiest first");
         let found: BTreeMap<_, _> = usage.routes.iter().map(|(route, sums)| (route.clone(), numbers(sums))).collect();
         let expected: BTreeMap<_, _> =
             routes.into_iter().map(|(route, records)| (route, count(records.into_iter()))).collect();
         assert_eq!(found, expected, "{range:?}");
-        for key in mixed.keys() {
-            let usage = reader.key_usage(org, key, range, now).unwrap();
+        for key in keys {
+            let usage = of_key(*key, range);
             compare(&usage.periods, &|record| {
-                record.key_id == Some(key) && record.auth_method == domain::identity::AuthMethod::ApiKey
+                record.key_id == Some(*key) && record.auth_method == domain::identity::AuthMethod::ApiKey
             });
         }
     }

@@ -6,7 +6,7 @@ use super::{HandlerResult, PageContext, render};
 use crate::dashboard::api;
 use crate::dashboard::pages::{
     ActivityChart, AttemptCell, BudgetCell, FleetFreshness, GatewayRow, Gauge, KeyFilter, KeyOrder, KeyRow, KeySwitch,
-    KeysPage, LastUseCell, MissingOthers, NavEntry, OutcomeText, Paging, PlanCell, RecordSource, SelectLink,
+    KeysPage, LastUseCell, NavEntry, OutcomeText, Paging, PlanCell, RecordSource, SelectLink,
     SortColumns, StateFilter, UseSource, link,
 };
 use crate::dashboard::response;
@@ -193,9 +193,14 @@ pub(super) fn record_source(context: &PageContext<'_>, gateway: &str, view: Opti
             return RecordSource::Fleet(fleet_freshness(context, gateways));
         }
         Some(ViewStatus { reason: Some(reason), .. }) => Some(match reason {
-            OwnOnlyReason::Unavailable => MissingOthers::Unavailable,
-            OwnOnlyReason::Behind => MissingOthers::Behind,
-            OwnOnlyReason::Cursor => MissingOthers::Cursor,
+            OwnOnlyReason::Unavailable => "The records of the other gateways cannot be read right now.",
+            OwnOnlyReason::Behind => {
+                "The records of the other gateways are shown again when this one has caught up with shipping its own."
+            }
+            OwnOnlyReason::AddingUp => "The records of all gateways are being added up; try again in a minute.",
+            OwnOnlyReason::Cursor => {
+                "This list began without the records of the other gateways; the newest page has them."
+            }
         }),
         _ => None,
     };

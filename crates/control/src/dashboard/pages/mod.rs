@@ -58,7 +58,7 @@ pub use self::paging::{Paging, link};
 pub use self::policy::{
     DisabledFact, Expiry, PermissionChoice, PolicyErrors, PolicyFacts, PolicyFields, PolicyPage, RateField,
 };
-pub use self::recorded::{FleetFreshness, GatewayRow, MissingOthers, RecordSource};
+pub use self::recorded::{FleetFreshness, GatewayRow, RecordSource};
 pub use self::rotate::{Overlap, RotateErrors, RotatePage};
 pub use self::selected::{SelectedAction, SelectedPage, SelectedResultPage, SelectedRow};
 pub use self::sessions::{SessionRow, SessionsPage};

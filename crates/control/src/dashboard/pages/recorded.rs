@@ -14,21 +14,10 @@ pub enum RecordSource {
         /// Its name.
         name: String,
         /// Reason why the records of the others are missing; `None` when only this gateway's are configured to be read.
-        others: Option<MissingOthers>,
+        others: Option<&'static str>,
     },
     /// The records of all gateways.
     Fleet(FleetFreshness),
-}
-
-/// Reason why the records of the other gateways are missing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum MissingOthers {
-    /// They cannot be read.
-    Unavailable,
-    /// This gateway has too much to ship.
-    Behind,
-    /// The list began without them.
-    Cursor,
 }
 
 /// Freshness of the records of all gateways.
@@ -51,19 +40,6 @@ pub struct GatewayRow {
     pub updated: Timestamp,
     /// So far behind that a reader should know it.
     pub is_late: bool,
-}
-
-impl MissingOthers {
-    /// The reason, for readers.
-    pub fn text(self) -> &'static str {
-        match self {
-            Self::Unavailable => "The records of the other gateways cannot be read right now.",
-            Self::Behind => {
-                "The records of the other gateways are shown again when this one has caught up with shipping its own."
-            }
-            Self::Cursor => "This list began without the records of the other gateways; the newest page has them.",
-        }
-    }
 }
 
 impl FleetFreshness {

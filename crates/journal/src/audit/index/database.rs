@@ -99,7 +99,13 @@ pub(crate) fn is_out_of_space(error: &Error) -> bool {
         || failure.extended_code == ffi::SQLITE_IOERR_SHMSIZE)
 }
 
-fn connect(path: &Path) -> rusqlite::Result<Connection> {
+/// True when a database has the tables of this version.
+pub(crate) fn is_current(database: &Connection) -> rusqlite::Result<bool> {
+    Ok(version(database)? == VERSION)
+}
+
+/// Opens the file of a database for writing; makes an empty one where there is none.
+pub(crate) fn connect(path: &Path) -> rusqlite::Result<Connection> {
     // SQLite gives its -wal and -shm files the mode of the database file, so this file is created here with mode 0600.
     // When that fails, opening the connection fails too, with SQLite's own message.
     let created = File::options().append(true).create(true).mode(0o600).open(path);
@@ -131,18 +137,21 @@ pub(crate) fn delete(path: &Path) {
 /// # Errors
 /// If there is no index, or it is damaged.
 pub(crate) fn open_for_reading(directory: &Path) -> rusqlite::Result<Option<Connection>> {
-    let path = directory.join(FILE);
+    open_file_for_reading(&directory.join(FILE))
+}
+
+/// Opens a file with the tables of an index for reading, as [`open_for_reading`] does.
+pub(crate) fn open_file_for_reading(path: &Path) -> rusqlite::Result<Option<Connection>> {
     let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
     let open = |name: &Path, flags| {
         let database = Connection::open_with_flags(name, flags)?;
-        let supported = version(&database)? == VERSION;
-        Ok(supported.then_some(database))
+        Ok(is_current(&database)?.then_some(database))
     };
-    match open(&path, flags) {
+    match open(path, flags) {
         // The memory that readers share is a file as well, for which a full disk has no room. Where nothing is
         // in a log, the database is whole, and on a full disk nothing is written to it.
-        Err(error) if is_out_of_space(&error) && !has_log(&path) => {
-            open(Path::new(&unchanging(&path)), flags | OpenFlags::SQLITE_OPEN_URI)
+        Err(error) if is_out_of_space(&error) && !has_log(path) => {
+            open(Path::new(&unchanging(path)), flags | OpenFlags::SQLITE_OPEN_URI)
         }
         opened => opened,
     }

@@ -127,6 +127,11 @@ pub(crate) fn stored_usage(directory: &Path) -> rusqlite::Result<StoredUsage> {
 }
 
 impl StoredUsage {
+    /// The usage in a database that is open for reading, in a transaction.
+    pub(crate) fn new(database: Connection, since: Micros) -> Self {
+        Self { database: Some(database), covered: Point::START, since }
+    }
+
     /// The parts of the keys of an organization.
     pub(crate) fn parts() -> Range<u8> {
         0..usage_rows::PARTS

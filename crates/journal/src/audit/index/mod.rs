@@ -24,7 +24,7 @@ pub(crate) mod segment_index;
 pub(crate) mod live_index;
 mod segment_parts;
 pub(crate) mod database;
-mod usage_rows;
+pub(crate) mod usage_rows;
 pub(crate) mod check;
 pub(crate) mod indexer;
 pub(crate) mod lookup;

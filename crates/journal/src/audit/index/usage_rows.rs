@@ -87,7 +87,7 @@ pub(super) fn add_stored(database: &Connection, counts: &UsageCounts) -> rusqlit
 }
 
 /// Adds the sums of keys and routes, each part of an organization in an hour in one row.
-fn add_sums(database: &Connection, counts: &UsageCounts) -> rusqlite::Result<()> {
+pub(crate) fn add_sums(database: &Connection, counts: &UsageCounts) -> rusqlite::Result<()> {
     let mut rows: BTreeMap<(OrgId, u8, u64), SumsBySubject> = BTreeMap::new();
     for ((org, key), usage) in &counts.keys {
         let subject = key.map(|key| key.as_bytes().to_vec()).unwrap_or_default();

@@ -16,7 +16,7 @@ use crate::audit::format::route_name::RouteName;
 use crate::audit::format::segment::{self, Segment};
 use crate::audit::index::live_index::{LiveIndex, Stretch};
 use crate::audit::index::lookup::{self, StoredUsage};
-use crate::audit::index::usage_counts::{HOUR, day_of, first_hour_of, hour_of};
+use crate::audit::index::usage_counts::{HOUR, UsageCounts, day_of, first_hour_of, hour_of};
 use crate::audit::index::usage_sums::UsageSums;
 use domain::clock::Micros;
 use domain::identity::OrgId;
@@ -105,7 +105,7 @@ impl UsageRange {
     }
 
     /// The number of the first hour of the range.
-    fn first_hour(self, now: Micros) -> u64 {
+    pub(crate) fn first_hour(self, now: Micros) -> u64 {
         let last = match self {
             Self::Day => hour_of(now),
             Self::Days(_) => first_hour_of(day_of(now)),
@@ -118,14 +118,9 @@ impl UsageRange {
         Micros(self.first_hour(now).saturating_mul(HOUR))
     }
 
-    pub(crate) fn empty(self, now: Micros) -> Vec<PeriodUsage> {
+    fn empty(self, now: Micros) -> Vec<PeriodUsage> {
         let start = |n: u64| Micros((self.first_hour(now) + n * self.hours()).saturating_mul(HOUR));
         (0..self.periods()).map(|n| PeriodUsage { start: start(n), sums: UsageSums::default() }).collect()
-    }
-
-    /// The hour or day among `periods` that contains a time; `None` when it is outside of the range.
-    pub(crate) fn period_at(self, periods: &mut [PeriodUsage], time: u64) -> Option<&mut UsageSums> {
-        self.period_of(periods, hour_of(Micros(time)))
     }
 
     /// The hour or day among `periods` that contains an hour; `None` when it is outside of the range.
@@ -136,36 +131,87 @@ impl UsageRange {
     }
 }
 
+/// Usage that is in memory, and not stored yet.
+#[derive(Debug, Default)]
+pub(crate) struct RecentUsage {
+    /// Of keys, or of sessions without one: their requests and refusals in the range.
+    pub(crate) keys: Vec<(Option<KeyId>, [u64; 2])>,
+    /// Of listed routes, or of none, in each hour.
+    pub(crate) routes: Vec<(Option<RouteName>, u64, UsageSums)>,
+}
+
 /// A read of the usage in a range.
-#[derive(Clone, Copy)]
 pub(crate) struct RangeRead<'a> {
-    pub(crate) directory: &'a Path,
-    pub(crate) live: &'a LiveIndex,
+    pub(crate) stored: StoredUsage,
     pub(crate) stop: &'a StopSignal,
     pub(crate) range: UsageRange,
     pub(crate) now: Micros,
 }
 
-/// A part of the journal whose sums are in memory, a key of it, the hour, and its requests and refusals.
-type LiveKey = (Stretch, Option<KeyId>, [u64; 2]);
+/// Reads the usage of an organization in the journal of this process.
+pub(crate) fn read_org(
+    (directory, live): (&Path, &LiveIndex),
+    (org, range, top): (OrgId, UsageRange, usize),
+    now: Micros,
+    stop: &StopSignal,
+) -> io::Result<OrgUsage> {
+    let first_hour = range.first_hour(now);
+    // In this order, what leaves the memory is in the database, which is read next.
+    let mut routes: Vec<(Stretch, (Option<RouteName>, u64, UsageSums))> = Vec::new();
+    live.for_each_route(org, |stretch, route, hour, sums| routes.push((stretch, (route, hour, sums.clone()))));
+    let mut keys: Vec<(Stretch, (Option<KeyId>, [u64; 2]))> = Vec::new();
+    live.for_each_key(org, |stretch, key, hour, sums| {
+        if hour >= first_hour {
+            keys.push((stretch, (key, [sums.requests, sums.refusals])));
+        }
+    });
+    let stored = stored(directory, live)?;
+    let recent = RecentUsage { keys: uncovered(keys, &stored).collect(), routes: uncovered(routes, &stored).collect() };
+    RangeRead { stored, stop, range, now }.of_org(org, recent, top)
+}
+
+/// Reads the usage of a key in the journal of this process.
+pub(crate) fn read_key(
+    (directory, live): (&Path, &LiveIndex),
+    (org, key, range): (OrgId, KeyId, UsageRange),
+    now: Micros,
+    stop: &StopSignal,
+) -> io::Result<UsageSeries> {
+    let recent = live.usage(org, &[key].into_iter().collect());
+    let stored = stored(directory, live)?;
+    let recent: Vec<UsageCounts> = uncovered(recent, &stored).collect();
+    RangeRead { stored, stop, range, now }.of_key(org, key, &recent)
+}
+
+/// Usage in memory, without stretches of the journal that are stored meanwhile.
+fn uncovered<T>(live: Vec<(Stretch, T)>, stored: &StoredUsage) -> impl Iterator<Item = T> {
+    let covered = stored.covered;
+    live.into_iter().filter(move |(stretch, _)| stretch.follows(covered)).map(|(_, usage)| usage)
+}
+
+/// The stored usage of the journal of this process; fails while the index is behind.
+fn stored(directory: &Path, live: &LiveIndex) -> io::Result<StoredUsage> {
+    let stretches = live.stretches();
+    let stored = lookup::stored_usage(directory).map_err(io::Error::other)?;
+    let is_there = |segment: &Segment| {
+        segment.number <= stored.covered.segment || stretches.iter().any(|live| live.segment == segment.number)
+    };
+    // A segment that began since is empty in this view.
+    let last = stretches.last().map_or(0, |last| last.segment);
+    let missing = segment::list(directory)?.into_iter().find(|one| one.number <= last && !is_there(one));
+    match missing {
+        Some(segment) => Err(io::Error::other(format!(
+            "its index is being built, and has not come to segment {} yet; try again in a minute",
+            segment.number
+        ))),
+        None => Ok(stored),
+    }
+}
 
 impl RangeRead<'_> {
     /// The usage of an organization, with at most `top` keys and routes.
-    pub(crate) fn of_org(self, org: OrgId, top: usize) -> io::Result<OrgUsage> {
+    pub(crate) fn of_org(self, org: OrgId, recent: RecentUsage, top: usize) -> io::Result<OrgUsage> {
         let first_hour = self.range.first_hour(self.now);
-        // In this order, what leaves the memory is in the database, which is read next.
-        let mut live_routes: Vec<(Stretch, (Option<RouteName>, u64), UsageSums)> = Vec::new();
-        self.live.for_each_route(org, |stretch, route, hour, sums| {
-            live_routes.push((stretch, (route, hour), sums.clone()));
-        });
-        let mut live_keys: Vec<LiveKey> = Vec::new();
-        self.live.for_each_key(org, |stretch, key, hour, sums| {
-            if hour >= first_hour {
-                live_keys.push((stretch, key, [sums.requests, sums.refusals]));
-            }
-        });
-        let stored = self.stored()?;
-        live_keys.retain(|(stretch, ..)| stretch.follows(stored.covered));
         let mut periods = self.range.empty(self.now);
         let mut routes: FxHashMap<Option<RouteName>, UsageSums> = FxHashMap::default();
         let mut add = |route: Option<RouteName>, hour: u64, sums: &UsageSums| {
@@ -174,68 +220,43 @@ impl RangeRead<'_> {
                 routes.entry(route).or_default().add(sums);
             }
         };
-        stored.for_each_route(org, first_hour, &mut add).map_err(io::Error::other)?;
-        let uncovered = live_routes.iter().filter(|(stretch, ..)| stretch.follows(stored.covered));
-        uncovered.for_each(|(_, (route, hour), sums)| add(*route, *hour, sums));
+        self.stored.for_each_route(org, first_hour, &mut add).map_err(io::Error::other)?;
+        recent.routes.iter().for_each(|(route, hour, sums)| add(*route, *hour, sums));
         let routes = busiest(routes.into_iter().collect(), top, |(_, sums)| (sums.requests, sums.refusals));
         let routes = routes.into_iter().map(|(route, sums)| (route.map(|route| route.as_str().to_owned()), sums));
-        let keys = self.busiest_keys(&stored, (org, first_hour), live_keys, top)?;
-        Ok(OrgUsage { series: self.series(periods, &stored), keys, routes: routes.collect() })
+        let keys = self.busiest_keys((org, first_hour), recent.keys, top)?;
+        Ok(OrgUsage { series: self.series(periods), keys, routes: routes.collect() })
     }
 
     /// The usage of a key.
-    pub(crate) fn of_key(self, org: OrgId, key: KeyId) -> io::Result<UsageSeries> {
-        let keys = [key].into_iter().collect();
-        let live = self.live.usage(org, &keys);
-        let stored = self.stored()?;
-        let counts = stored.load(org, &keys, self.range.first_hour(self.now)).map_err(io::Error::other)?;
+    pub(crate) fn of_key(self, org: OrgId, key: KeyId, recent: &[UsageCounts]) -> io::Result<UsageSeries> {
+        let first_hour = self.range.first_hour(self.now);
+        let stored = self.stored.load(org, &[key].into_iter().collect(), first_hour).map_err(io::Error::other)?;
         let mut periods = self.range.empty(self.now);
-        let live = live.into_iter().filter(|(stretch, _)| stretch.follows(stored.covered)).map(|(_, counts)| counts);
-        for counts in [counts].into_iter().chain(live) {
-            for (hour, sums) in counts.keys.values().flat_map(|usage| &usage.hours) {
-                if let Some(period) = self.range.period_of(&mut periods, *hour) {
-                    period.add(sums);
-                }
+        let of_key = |counts: &UsageCounts| counts.keys.get(&(org, Some(key))).cloned();
+        for (hour, sums) in [&stored].into_iter().chain(recent).filter_map(of_key).flat_map(|usage| usage.hours) {
+            if let Some(period) = self.range.period_of(&mut periods, hour) {
+                period.add(&sums);
             }
         }
-        Ok(self.series(periods, &stored))
+        Ok(self.series(periods))
     }
 
-    /// The stored usage; fails while the index is behind.
-    fn stored(&self) -> io::Result<StoredUsage> {
-        let stretches = self.live.stretches();
-        let stored = lookup::stored_usage(self.directory).map_err(io::Error::other)?;
-        let is_there = |segment: &Segment| {
-            segment.number <= stored.covered.segment || stretches.iter().any(|live| live.segment == segment.number)
-        };
-        // A segment that began since is empty in this view.
-        let last = stretches.last().map_or(0, |last| last.segment);
-        let missing = segment::list(self.directory)?.into_iter().find(|one| one.number <= last && !is_there(one));
-        match missing {
-            Some(segment) => Err(io::Error::other(format!(
-                "its index is being built, and has not come to segment {} yet; try again in a minute",
-                segment.number
-            ))),
-            None => Ok(stored),
-        }
-    }
-
-    fn series(&self, periods: Vec<PeriodUsage>, stored: &StoredUsage) -> UsageSeries {
-        let complete_from = Some(stored.since).filter(|since| *since > self.range.start(self.now));
+    fn series(&self, periods: Vec<PeriodUsage>) -> UsageSeries {
+        let complete_from = Some(self.stored.since).filter(|since| *since > self.range.start(self.now));
         UsageSeries { periods, complete_from }
     }
 
     /// The busiest keys, part by part: the sums of one part are in memory at a time.
     fn busiest_keys(
         &self,
-        stored: &StoredUsage,
         (org, first_hour): (OrgId, u64),
-        mut live: Vec<LiveKey>,
+        mut recent: Vec<(Option<KeyId>, [u64; 2])>,
         top: usize,
     ) -> io::Result<Vec<BusyKey>> {
-        live.sort_unstable_by_key(|(_, key, _)| StoredUsage::part_of(*key));
+        recent.sort_unstable_by_key(|(key, _)| StoredUsage::part_of(*key));
         let mut found: Vec<BusyKey> = Vec::new();
-        let mut live = live.into_iter().peekable();
+        let mut recent = recent.into_iter().peekable();
         for part in StoredUsage::parts() {
             self.stop.check()?;
             let mut keys: FxHashMap<u128, [u64; 2]> = FxHashMap::default();
@@ -243,8 +264,8 @@ impl RangeRead<'_> {
                 let sums = keys.entry(number_of(key)).or_default();
                 *sums = [sums[0].saturating_add(requests), sums[1].saturating_add(refusals)];
             };
-            stored.for_each_key((org, part, first_hour), &mut add).map_err(io::Error::other)?;
-            while let Some((_, key, counts)) = live.next_if(|(_, key, _)| StoredUsage::part_of(*key) == part) {
+            self.stored.for_each_key((org, part, first_hour), &mut add).map_err(io::Error::other)?;
+            while let Some((key, counts)) = recent.next_if(|(key, _)| StoredUsage::part_of(*key) == part) {
                 add(key.as_ref().map_or(&[], |key| &key.as_bytes()[..]), counts);
             }
             let of_part = busiest(keys.into_iter().collect(), top, |(_, [requests, refusals])| (*requests, *refusals));
@@ -268,7 +289,7 @@ fn number_of(key: &[u8]) -> u128 {
 }
 
 /// The subjects with most requests, admitted and refused, busiest first.
-pub(crate) fn busiest<T>(mut all: Vec<T>, top: usize, counts: impl Fn(&T) -> (u64, u64)) -> Vec<T> {
+fn busiest<T>(mut all: Vec<T>, top: usize, counts: impl Fn(&T) -> (u64, u64)) -> Vec<T> {
     let rank = |subject: &T| {
         let (requests, refusals) = counts(subject);
         Reverse(requests.saturating_add(refusals))

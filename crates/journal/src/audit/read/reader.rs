@@ -26,7 +26,7 @@ use super::metering::query::UsageQuery;
 use super::metering::report::UsageReport;
 use super::near_id;
 use super::prove::{self, ProveError, RecordProof};
-use super::range_usage::{OrgUsage, RangeRead, UsageRange, UsageSeries};
+use super::range_usage::{self, OrgUsage, UsageRange, UsageSeries};
 use super::stop::StopSignal;
 use super::time_order::TimeOrder;
 use super::verify_derived;
@@ -152,7 +152,7 @@ impl Reader {
     /// # Errors
     /// If the index is behind the journal, or another process has it.
     pub fn org_usage(&self, org: OrgId, range: UsageRange, now: Micros, top: usize) -> io::Result<OrgUsage> {
-        self.range(range, now)?.of_org(org, top)
+        range_usage::read_org(self.indexed()?, (org, range, top), now, &self.stop)
     }
 
     /// Usage of a key in a range that ends at `now`, by the index.
@@ -160,13 +160,13 @@ impl Reader {
     /// # Errors
     /// As [`Reader::org_usage`].
     pub fn key_usage(&self, org: OrgId, key: KeyId, range: UsageRange, now: Micros) -> io::Result<UsageSeries> {
-        self.range(range, now)?.of_key(org, key)
+        range_usage::read_key(self.indexed()?, (org, key, range), now, &self.stop)
     }
 
-    fn range(&self, range: UsageRange, now: Micros) -> io::Result<RangeRead<'_>> {
+    /// The journal, and what this process has of its index in memory.
+    fn indexed(&self) -> io::Result<(&Path, &LiveIndex)> {
         let live = self.live.as_deref();
-        let live = live.ok_or_else(|| io::Error::other("the process that writes it has its index"))?;
-        Ok(RangeRead { directory: &self.directory, live, stop: &self.stop, range, now })
+        Ok((&self.directory, live.ok_or_else(|| io::Error::other("the process that writes it has its index"))?))
     }
 
     /// Adds the usage of the journal up. Memory is bounded by the rows and the uses that are open at a time.

@@ -4,6 +4,7 @@
 //!                  no PostgreSQL:  journal ------------------> records, in the order of the journal
 //! AuditView --+--  PostgreSQL:     keygate.records --+--join--> records of all gateways, by time and id
 //!             |                    journal's rest ---+
+//!             |                    sums of them in a file (rollup) --> usage in a range of time
 //!             +--  PostgreSQL away, or far behind:  journal --> records of this gateway; the status says so
 //! ```
 //!
@@ -55,7 +56,7 @@ pub use order::{InvalidPlace, RecordPlace};
 pub use status::{GatewayFreshness, OwnOnlyReason, ViewScope, ViewStatus};
 
 use arrivals::Arrivals;
-use fleet::{MAX_ROWS, RecordQuery};
+use fleet::{MAX_ROWS, RecordQuery, Rollup};
 use joined::{Found, JoinError, Joined};
 use order::End;
 use source::JournalSource;
@@ -66,6 +67,8 @@ pub struct AuditView {
     journal: JournalSource,
     /// The records of all gateways; `None` when only this gateway's journal is read. A reload may replace it.
     fleet: Arc<ArcSwapOption<Fleet>>,
+    /// Sums of the records of all gateways.
+    rollup: Arc<Rollup>,
     stop: StopSignal,
 }
 
@@ -126,7 +129,9 @@ impl AuditView {
     }
 
     fn new(journal: JournalSource) -> Self {
-        Self { journal, fleet: Arc::default(), stop: StopSignal::default() }
+        let fleet = Arc::<ArcSwapOption<Fleet>>::default();
+        let rollup = Arc::new(Rollup::new(journal.directory().to_owned(), fleet.clone()));
+        Self { journal, fleet, rollup, stop: StopSignal::default() }
     }
 
     /// Reads the records of all gateways from here on, in all clones; `None`: this gateway's.

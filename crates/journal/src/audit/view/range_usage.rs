@@ -2,9 +2,9 @@
 
 use std::io;
 
-use super::fleet::{FleetError, Snapshot};
-use super::{AuditView, OwnOnlyReason, ViewStatus};
-use crate::audit::read::range_usage::{OrgUsage, UsageRange, UsageSeries};
+use super::fleet::Recent;
+use super::{AuditView, ViewStatus};
+use crate::audit::read::range_usage::{OrgUsage, RangeRead, RecentUsage, UsageRange, UsageSeries};
 use crate::audit::read::reader::Reader;
 use domain::clock::Micros;
 use domain::identity::OrgId;
@@ -23,7 +23,8 @@ impl AuditView {
         top: usize,
     ) -> io::Result<(OrgUsage, Option<ViewStatus>)> {
         self.in_range(
-            |snapshot| snapshot.org_usage(org, range, now, top),
+            (range, now),
+            |read, recent| read.of_org(org, recent.of_org(org, range.first_hour(now)), top),
             |reader| reader.org_usage(org, range, now, top),
         )
     }
@@ -40,40 +41,44 @@ impl AuditView {
         now: Micros,
     ) -> io::Result<(UsageSeries, Option<ViewStatus>)> {
         self.in_range(
-            |snapshot| snapshot.key_usage(org, key, range, now),
+            (range, now),
+            |read, recent| read.of_key(org, key, std::slice::from_ref(&recent.counts)),
             |reader| reader.key_usage(org, key, range, now),
         )
     }
 
-    /// Reads the records of all gateways, where these are configured, else the index of this one; of this one also
-    /// while the others cannot be read.
+    /// Reads the sums of the records of all gateways, where these are configured, else the index of this one; of this
+    /// one also while the others cannot be read.
     fn in_range<T>(
         &self,
-        of_fleet: impl FnOnce(&Snapshot<'_>) -> Result<T, FleetError>,
+        (range, now): (UsageRange, Micros),
+        of_fleet: impl FnOnce(RangeRead<'_>, &Recent) -> io::Result<T>,
         of_gateway: impl FnOnce(&Reader) -> io::Result<T>,
     ) -> io::Result<(T, Option<ViewStatus>)> {
         let mut status = None;
-        if let Some(fleet) = self.fleet.load_full() {
-            let read = || {
-                let snapshot = fleet.snapshot()?;
-                let (usage, gateways) = (of_fleet(&snapshot)?, snapshot.freshness()?);
-                snapshot.finish();
-                Ok::<_, FleetError>((usage, ViewStatus::fleet(gateways)))
-            };
-            match read() {
-                Ok((usage, status)) => return Ok((usage, Some(status))),
-                Err(error) => {
-                    if !matches!(error, FleetError::JustFailed) {
-                        tracing::warn!(
-                            error = &error as &dyn std::error::Error,
-                            "usage of all gateways cannot be read from PostgreSQL in time; this gateway's is shown"
-                        );
-                    }
-                    status = Some(ViewStatus::own_only(OwnOnlyReason::Unavailable));
+        if self.has_fleet() {
+            match self.rollup.read() {
+                Ok((stored, recent)) => {
+                    let read = RangeRead { stored, stop: &self.stop, range, now };
+                    return Ok((of_fleet(read, &recent)?, Some(ViewStatus::fleet(recent.gateways.clone()))));
                 }
+                Err(reason) => status = Some(ViewStatus::own_only(reason)),
             }
         }
         let reader = self.journal.reader()?.with_stop(self.stop.clone());
         Ok((of_gateway(&reader)?, status))
+    }
+}
+
+impl Recent {
+    /// The usage of an organization, of keys from an hour on.
+    fn of_org(&self, org: OrgId, first_hour: u64) -> RecentUsage {
+        let keys = self.counts.keys.iter().filter(|((of, _), _)| *of == org).flat_map(|((_, key), usage)| {
+            let hours = usage.hours.iter().filter(|(hour, _)| *hour >= first_hour);
+            hours.map(|(_, sums)| (*key, [sums.requests, sums.refusals]))
+        });
+        let routes = self.counts.routes.iter().filter(|((of, ..), _)| *of == org);
+        let routes = routes.map(|((_, route, hour), sums)| (*route, *hour, sums.clone()));
+        RecentUsage { keys: keys.collect(), routes: routes.collect() }
     }
 }

@@ -35,6 +35,8 @@ pub enum OwnOnlyReason {
     Unavailable,
     /// This gateway has not shipped so many records that they cannot be joined in time.
     Behind,
+    /// The records of all gateways are being added up.
+    AddingUp,
     /// The listing began while one of these was true, and goes on as it began.
     Cursor,
 }

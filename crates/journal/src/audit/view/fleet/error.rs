@@ -1,7 +1,5 @@
 //! Errors of reading the records of all gateways.
 
-use std::time::Duration;
-
 use platform::postgresql;
 use tokio_postgres::error::SqlState;
 
@@ -23,8 +21,8 @@ pub(crate) enum FleetError {
     #[error(transparent)]
     Postgresql(#[from] postgresql::Error),
     /// The deadline has passed.
-    #[error("PostgreSQL did not answer within {0:?}")]
-    Timeout(Duration),
+    #[error("PostgreSQL did not answer in time")]
+    Timeout,
     /// The last read has failed a moment ago.
     #[error("PostgreSQL could not be read a moment ago")]
     JustFailed,

@@ -74,6 +74,19 @@ impl Fleet {
         self.try_snapshot().inspect_err(|error| self.note_failure(error))
     }
 
+    /// As [`Fleet::snapshot`], with more time for what is read in it.
+    pub(crate) fn snapshot_within(&self, time: Duration) -> Result<Snapshot<'_>, FleetError> {
+        let mut snapshot = self.snapshot()?;
+        let milliseconds = time.as_millis();
+        let settings = format!(
+            "SET LOCAL statement_timeout = {milliseconds}; SET LOCAL idle_in_transaction_session_timeout = \
+             {milliseconds}"
+        );
+        self.run(snapshot.until, snapshot.client.batch_execute(&settings))?;
+        snapshot.until = Instant::now() + time;
+        Ok(snapshot)
+    }
+
     fn try_snapshot(&self) -> Result<Snapshot<'_>, FleetError> {
         const BEGIN: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
         let until = Instant::now() + self.deadline;
@@ -113,8 +126,7 @@ impl Fleet {
         future: impl Future<Output = Result<T, E>>,
     ) -> Result<T, FleetError> {
         self.handle.block_on(async {
-            let timed_out = |_| FleetError::Timeout(self.deadline);
-            tokio::time::timeout_at(until.into(), future).await.map_err(timed_out)?.map_err(Into::into)
+            tokio::time::timeout_at(until.into(), future).await.map_err(|_| FleetError::Timeout)?.map_err(Into::into)
         })
     }
 
