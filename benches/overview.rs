@@ -1,6 +1,7 @@
 //! Time of the usage of a range: of an organization with many keys, and of one of them, by the index of the journal.
 //!
-//! `cargo bench --bench overview -- [--keys 100000] [--requests 10000000]`
+//! `cargo bench --bench overview -- [--keys 100000] [--requests 10000000] [--postgresql URL]`. With an empty database,
+//! the journal is shipped there, and the usage of all gateways is read as well, by the sums of the records in it.
 #![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark")]
 #![allow(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
@@ -15,9 +16,12 @@ use domain::key::{KeyId, OrgTag};
 use domain::refusal::Refusal;
 use futures_util::future::join_all;
 use journal::audit::{
-    Addresses, Durability, Journal, LowWater, OnUnavailable, Outcome, RefusalRecords, Settings, UsageRange, Use, UseEnd,
+    Addresses, AuditView, Durability, Fleet, Journal, LowWater, OnUnavailable, Outcome, RefusalRecords, Settings,
+    UsageRange, Use, UseEnd, ViewScope,
 };
+use journal::shipping::{self, Destination, PostgresqlSettings, ShippedRecords, Shippers, SinkSettings};
 use platform::metrics::Metrics;
+use platform::postgresql;
 use uuid::Uuid;
 
 const END: UseEnd = UseEnd {
@@ -99,9 +103,51 @@ fn main() {
         let (of_org, of_key) = (measure(of_org), measure(of_key));
         println!("{:>4}: organization {of_org}, key {of_key}", range.name());
     }
+    if let Some(url) = text_option("--postgresql") {
+        read_all_gateways(&journal, &url, org, keys[7]);
+    }
     let activity = || reader.activity(org, &keys[..25], clock::now()).unwrap().len();
     println!("24 hours and last requests of 25 keys of a list: {}", measure(activity));
     runtime.block_on(journal.close());
+}
+
+/// Ships the journal, and reads the usage of all gateways.
+fn read_all_gateways(journal: &Journal, url: &str, org: OrgId, key: KeyId) {
+    let database = postgresql::Settings::parse(url, None).unwrap();
+    let destination = Destination::Postgresql(PostgresqlSettings { database: database.clone(), retention: None });
+    let sink = SinkSettings { name: "central".into(), destination, records: ShippedRecords::All };
+    let started = Instant::now();
+    let shippers =
+        Shippers::start(journal.tap(), &shipping::Settings { sinks: vec![sink] }, &Metrics::new().shipping).unwrap();
+    shippers.finish(Duration::from_secs(3600));
+    println!("shipped in {:.0} s", started.elapsed().as_secs_f64());
+    let view = AuditView::of_journal(journal.clone());
+    view.set_fleet(Some(Fleet::open(database, Duration::from_secs(3)).unwrap()));
+    let of_org = |range| {
+        let (usage, status) = view.org_usage(org, range, clock::now(), 10).unwrap();
+        let requests: u64 = usage.series.periods.iter().map(|period| period.sums.requests).sum();
+        (status.unwrap().scope == ViewScope::Fleet).then_some(requests)
+    };
+    let started = Instant::now();
+    while of_org(UsageRange::Day).is_none() {
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    println!("all records were added up in {:.0} s", started.elapsed().as_secs_f64());
+    for range in UsageRange::ALL {
+        let of_key = || view.key_usage(org, key, range, clock::now()).unwrap().0.periods.len();
+        let of_org = || usize::try_from(of_org(range).unwrap()).unwrap();
+        println!("{:>4}: of all gateways: organization {}, key {}", range.name(), measure(of_org), measure(of_key));
+    }
+    // After some seconds, the next page has what is new pulled, and waits for that.
+    let after_a_while = || {
+        std::thread::sleep(Duration::from_secs(3));
+        let begun = Instant::now();
+        assert!(of_org(UsageRange::Days(30)).is_some());
+        begun.elapsed().as_secs_f64() * 1e3
+    };
+    let mut times: Vec<f64> = (0..7).map(|_| after_a_while()).collect();
+    times.sort_by(f64::total_cmp);
+    println!(" 30d: of all gateways, with what is new: {:.1} ms ({:.1} to {:.1})", times[3], times[0], times[6]);
 }
 
 /// Waits until the past days are in one row each.
@@ -131,8 +177,11 @@ fn measure(mut read: impl FnMut() -> usize) -> String {
 }
 
 fn option(name: &str, default: u64) -> u64 {
-    let mut arguments = std::env::args().skip_while(|argument| argument != name);
-    arguments.nth(1).map_or(default, |value| value.parse().unwrap_or_else(|_| panic!("{name} is a number")))
+    text_option(name).map_or(default, |value| value.parse().unwrap_or_else(|_| panic!("{name} is a number")))
+}
+
+fn text_option(name: &str) -> Option<String> {
+    std::env::args().skip_while(|argument| argument != name).nth(1)
 }
 
 fn settings(directory: &Path) -> Settings {

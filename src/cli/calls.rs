@@ -49,13 +49,17 @@ pub(super) fn list_keys_as_csv(org: &str, query: &KeyQuery) -> Call {
     Call::get(&["orgs", org, "keys.csv"]).with_query(&key_filter(query))
 }
 
-/// The filter as parameters, without the fields that filter nothing: the API refuses unknown and empty ones.
+/// The filter and the order as parameters, without the fields that filter nothing: the API refuses unknown and empty
+/// ones.
 fn key_filter(query: &KeyQuery) -> Value {
-    let mut query = json!(query);
-    if let Value::Object(fields) = &mut query {
-        fields.retain(|_, value| *value != "" && *value != false);
+    let mut parameters = json!(query);
+    if let Value::Object(fields) = &mut parameters {
+        fields.retain(|name, value| *value != "" && *value != false && name != "newest_first");
+        if (query.sort, query.descending) != Default::default() {
+            fields.insert("sort".to_owned(), query.sort.parameter(query.descending).into());
+        }
     }
-    query
+    parameters
 }
 
 /// The call that shows a key.

@@ -14,7 +14,7 @@ use super::key_target::{KeyTarget, KeyTargetParser, TargetArgs, read_key};
 use super::plan_flags::NewPlan;
 use super::show::{self, Format};
 use super::{CliError, RemoteCommand, control, key_record, output};
-use ::control::management::{Key, KeyQuery, KeyStatus, LimitUpdate, NewKey};
+use ::control::management::{Key, KeyQuery, KeySort, KeyStatus, LimitUpdate, NewKey};
 use domain::key::{KeyDigest, KeyId};
 use platform::settings::parse_duration;
 
@@ -144,6 +144,15 @@ pub(super) struct ListFilter {
     /// Only keys that expire within this time, such as 30d
     #[arg(long, value_name = "DURATION", value_parser = parse_duration)]
     expires_within: Option<Duration>,
+    /// Order: created, name, last_used or expires; with - before it, such as -last_used, descending. Several
+    /// organizations are listed one after the other [default: created]
+    #[arg(long, value_name = "FIELD", value_parser = parse_sort, allow_hyphen_values = true)]
+    sort: Option<(KeySort, bool)>,
+}
+
+fn parse_sort(text: &str) -> Result<(KeySort, bool), String> {
+    let names = || KeySort::ALL.map(KeySort::name).join(", ");
+    KeySort::from_parameter(text).ok_or_else(|| format!("it is one of {}, or one with - before it", names()))
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -240,7 +249,10 @@ impl NewLimits {
 
 impl ListFilter {
     fn query(self) -> KeyQuery {
+        let (sort, descending) = self.sort.unwrap_or_default();
         KeyQuery {
+            sort,
+            descending,
             user: self.user.unwrap_or_default(),
             name: self.name.unwrap_or_default(),
             status: self.state.map(KeyState::status),

@@ -107,10 +107,11 @@ pub(crate) fn page_query(request: &ControlRequest) -> Result<PageQuery, InvalidP
     Ok(PageQuery { cursor: request.parameter("cursor").map(str::to_owned), limit: limit.unwrap_or_default() })
 }
 
-/// The filter of a list of uses.
+/// The filter of a list of uses, of all actions.
 pub(crate) fn use_filter(request: &ControlRequest) -> Result<UseFilter, ManagementError> {
     Ok(UseFilter {
         outcome: request.parameter("outcome").map(outcome).transpose()?,
+        action: None,
         refused: boolean(request, "refused")?,
         since: time(request, "since")?,
         until: time(request, "until")?,

@@ -45,7 +45,8 @@ impl Fleet {
     /// Records uses that begin within this time before now, some of which stay open; they are old enough to be shipped.
     fn record(&mut self, gateway: usize, uses: u64, within: Duration) {
         for _ in 0..uses {
-            let back = OPEN_AFTER + Duration::from_micros(self.random.below(u64::try_from(within.as_micros()).unwrap()));
+            let back =
+                OPEN_AFTER + Duration::from_micros(self.random.below(u64::try_from(within.as_micros()).unwrap()));
             let (caller, kind) = (self.random.index(5), u8::try_from(self.random.below(8)).unwrap());
             self.gateways[gateway].record(&self.callers, Event { caller, time: clock::now().before(back), kind });
         }

@@ -193,6 +193,8 @@ fn keys_are_listed_by_state_and_by_expiry() {
     assert_eq!(listed("--state expired"), [&*over]);
     assert_eq!(listed("--expires-within 7d"), [&*soon, &disabled], "an expired key does not expire any more");
     assert_eq!(listed("--expires-within 90d --state active"), [&*soon, &later]);
+    assert_eq!(listed("--state active --sort expires"), [&*soon, &later, &plain]);
+    assert_eq!(listed("--state active --sort -expires"), [&*plain, &later, &soon]);
     let table = installation.ok("key list --org acme").out;
     assert!(table.contains("active, expires within 7 days"), "{table}");
     assert_eq!(installation.ok("key list --expires-within 1h").err, "no key matches\n");

@@ -52,20 +52,33 @@ fn cursors_of_uses_are_bound_to_key_and_filters() {
     for key in [&key, &other_key].repeat(3) {
         assert_eq!(client.get("/x", key).status, 200);
     }
+    assert_eq!(client.get("/y/z", &key).status, 200);
     drop(setup.gateway.records());
+    for (action, count) in [("GET%20/y/z", 1), ("GET%20/x", 3), ("GET%20/", 0), (&"a".repeat(128), 0)] {
+        let found = bob.get(&format!("/keys/{id}/requests?action={action}")).json();
+        assert_eq!(found["items"].as_array().unwrap().len(), count, "{action}");
+    }
+    let too_long = bob.get(&format!("/keys/{id}/requests?action={}", "a".repeat(129)));
+    assert_eq!((too_long.status, too_long.code().as_str()), (400, "invalid_parameter"));
+    let page = bob.page(&format!("/settings/keys/{id}"));
+    let href = page.split("href=\"").filter_map(|rest| rest.split('"').next()).find(|href| href.contains("action="));
+    let filtered = bob.page(&href.expect("the routes of a key link to their requests").replace("&#38;", "&"));
+    let rows = filtered.split("id=\"requests\"").nth(1).unwrap();
+    assert_eq!((rows.matches("GET /x</span>").count(), rows.matches("GET /y/z</span>").count()), (3, 0));
     let page = bob.get(&format!("/keys/{id}/requests?limit=2&outcome=completed")).json();
     let next = cursor(&page);
     for query in [
         format!("/keys/{id}/requests?"),
         format!("/keys/{id}/requests?outcome=revoked&"),
         format!("/keys/{id}/requests?outcome=completed&refused=false&"),
+        format!("/keys/{id}/requests?outcome=completed&action=GET%20/x&"),
         format!("/keys/{other}/requests?outcome=completed&"),
     ] {
         let response = bob.get(&format!("{query}cursor={next}"));
         assert_eq!((response.status, response.code().as_str()), (400, "invalid_cursor"), "{query}");
     }
     let rest = bob.get(&format!("/keys/{id}/requests?outcome=completed&limit=100&cursor={next}")).json();
-    assert_eq!((rest["items"].as_array().unwrap().len(), rest.get("nextCursor")), (1, None));
+    assert_eq!((rest["items"].as_array().unwrap().len(), rest.get("nextCursor")), (2, None));
 }
 
 #[test]

@@ -69,7 +69,7 @@ const PAGE: &[&str] = &["cursor", "limit"];
 const OF_ORG: &[&str] = &["cursor", "limit", "org"];
 const OF_KEYS: &[&str] =
     &["cursor", "limit", "search", "name", "user", "status", "unused_for", "expires_within", "newest_first", "sort"];
-const OF_USES: &[&str] = &["cursor", "limit", "outcome", "refused"];
+const OF_USES: &[&str] = &["cursor", "limit", "action", "outcome", "refused"];
 /// Things of an organization that calls name, at most.
 const LATEST: usize = 8;
 const FIELDS: &[&str] = &["If-Match", "If-None-Match", "Idempotency-Key", "X-Org-Id", "X-User-Id", "X-Forwarded-For"];

@@ -46,7 +46,8 @@ pub(super) async fn list_records(call: &Call<'_>) -> Result<Answer, ManagementEr
 
 pub(super) async fn list_uses(call: &Call<'_>) -> Result<Answer, ManagementError> {
     let key = call.key()?;
-    let filter = use_filter(call.request)?;
+    let action = parsed(call.request, "action", "the name of a route, or METHOD /path")?;
+    let filter = UseFilter { action, ..use_filter(call.request)? };
     Ok(Answer::new(
         &management::list_uses(call.management(), call.actor, key, filter, &call.page()?, call.now()).await?,
     ))
@@ -136,7 +137,7 @@ fn usage(request: &ControlRequest, has_fleet: bool) -> Result<UsageRequest, Mana
 /// The filter of a list of records, without its organization.
 fn records(request: &ControlRequest) -> Result<Filter, ManagementError> {
     let kinds = [("request", RecordKind::Request), ("change", RecordKind::Change)];
-    let UseFilter { outcome, refused, since, until } = use_filter(request)?;
+    let UseFilter { outcome, action: _, refused, since, until } = use_filter(request)?;
     Ok(Filter {
         key: parsed(request, "key", "the id of a key")?,
         user: parsed(request, "user", "the id of a user")?,

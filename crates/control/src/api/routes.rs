@@ -65,7 +65,7 @@ const CHANGES: &[&str] = &["cursor", "limit", "by", "token", "key", "action", "o
 /// The same without a page.
 const ALL_CHANGES: &[&str] = &["by", "token", "key", "action", "outcome", "since", "until"];
 /// Query parameters of a list of requests.
-const USES: &[&str] = &["cursor", "limit", "outcome", "refused", "since", "until"];
+const USES: &[&str] = &["cursor", "limit", "action", "outcome", "refused", "since", "until"];
 /// Query parameters of a quota.
 const QUOTA: &[&str] = &["org", "user", "key"];
 /// Query parameters of usage.

@@ -19,8 +19,8 @@ use domain::key::KeyId;
 use domain::management_token::TokenScope;
 use domain::page::{Page, PageQuery};
 use journal::audit::{
-    AuditView, Filter, Fleet, HourlyActivity, JournalWalk, KeyActivity, LastUse, MissingRecord, Outcome, Record,
-    RecordKind, RecordPlace, StopSignal, ViewActivity, ViewCursor, ViewPage, ViewStatus,
+    ActionName, AuditView, Filter, Fleet, HourlyActivity, JournalWalk, KeyActivity, LastUse, MissingRecord, Outcome,
+    Record, RecordKind, RecordPlace, StopSignal, ViewActivity, ViewCursor, ViewPage, ViewStatus,
 };
 
 /// Bytes of the journal that are read for a page: some tenths of a second.
@@ -31,6 +31,8 @@ const MAX_BYTES_PER_PAGE: u64 = 64 << 20;
 pub struct UseFilter {
     /// Only uses that ended with this outcome.
     pub outcome: Option<Outcome>,
+    /// Only uses with this action: the name of their route, or `METHOD /path` of no listed route.
+    pub action: Option<ActionName>,
     /// `true`: only refused uses; `false`: only the others.
     pub refused: Option<bool>,
     /// Uses from this time on.
@@ -99,10 +101,10 @@ pub async fn list_uses(
     now: Micros,
 ) -> Result<UsePage, ManagementError> {
     authorize(management, actor, Access::Key(key, TokenScope::UsageRead), now).await?;
-    let UseFilter { outcome, refused, since, until } = filter;
+    let UseFilter { outcome, action, refused, since, until } = filter;
     let query = ("uses", key, filter);
     let kind = Some(RecordKind::Request);
-    let filter = Filter { key: Some(key), outcome, refused, since, until, kind, ..Filter::default() };
+    let filter = Filter { key: Some(key), outcome, action, refused, since, until, kind, ..Filter::default() };
     page_of_records(management, actor, &query, filter, page).await
 }
 

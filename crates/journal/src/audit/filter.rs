@@ -1,5 +1,9 @@
 //! Filter of records.
 
+use std::fmt;
+use std::str::FromStr;
+
+use serde::{Serialize, Serializer};
 use uuid::Uuid;
 
 use super::format::event::UseEvent;
@@ -30,7 +34,7 @@ pub struct Filter {
     /// The use with this id, which is the id of its request.
     pub id: Option<Uuid>,
     /// Records of this action: of a change its operation, of a request its route.
-    pub action: Option<&'static str>,
+    pub action: Option<ActionName>,
     /// Uses with this outcome.
     pub outcome: Option<Outcome>,
     /// Records of this kind.
@@ -39,6 +43,51 @@ pub struct Filter {
     pub refused: Option<bool>,
     /// Records of several refusals only, whose span has this millisecond, the resolution of the time in an id.
     pub covers: Option<Micros>,
+}
+
+/// An action by which records are found: at most [`ActionName::MAX`] bytes, as long as the longest name of a route and
+/// some more.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct ActionName {
+    length: u8,
+    bytes: [u8; Self::MAX],
+}
+
+/// Error: a text is too long for an action.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("is longer than an action, which has at most {} bytes", ActionName::MAX)]
+pub struct ActionTooLong;
+
+impl ActionName {
+    /// Bytes at most.
+    pub const MAX: usize = 128;
+
+    /// The action.
+    pub fn as_str(&self) -> &str {
+        str::from_utf8(&self.bytes[..self.length.into()]).expect("it was made of a text")
+    }
+}
+
+impl FromStr for ActionName {
+    type Err = ActionTooLong;
+
+    fn from_str(text: &str) -> Result<Self, ActionTooLong> {
+        let mut bytes = [0; Self::MAX];
+        bytes.get_mut(..text.len()).ok_or(ActionTooLong)?.copy_from_slice(text.as_bytes());
+        Ok(Self { length: u8::try_from(text.len()).map_err(|_| ActionTooLong)?, bytes })
+    }
+}
+
+impl fmt::Debug for ActionName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self.as_str(), f)
+    }
+}
+
+impl Serialize for ActionName {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
 }
 
 impl Filter {
@@ -63,7 +112,7 @@ impl Filter {
             && (self.token.is_none() || self.token == begun.token_id)
             && (self.org.is_none() || self.org == begun.org_id)
             && self.kind.is_none_or(|kind| kind == begun.kind())
-            && self.action.is_none_or(|action| action == begun.action)
+            && self.action.is_none_or(|action| action.as_str() == begun.action)
             && self.refused.is_none_or(|refused| refused == begun.outcome.is_some_and(Outcome::is_refusal))
             && self.covers.is_none_or(|time| {
                 // Of a count of one, the record has the id.

@@ -65,6 +65,8 @@ async fn key_page(
         let last = usage.used_by.refusals.iter().map(|record| use_row(context, record)).collect();
         overview::range_usage(context, &usage.usage, last)
     });
+    let by_route =
+        |route: &str| uses_href(context, key.id, &PageFilter { action: route.to_owned(), ..PageFilter::ANY }, "");
     Ok(KeyPage {
         layout: context.layout(NavEntry::Keys).await?,
         key: key_details(context, &key, &user, activity.as_ref()),
@@ -75,7 +77,7 @@ async fn key_page(
         policy: PolicyFacts { concurrent: concurrent(&key), ..key_policy::policy_facts(context, &key.policy) },
         verdict: Verdict { admitted: is_admitted(&key, &standing), sentence: with_exact_times(&verdict) },
         part: UsagePart::new(range, |name| format!("{}#usage", link(&page, &[("range", name)])), range_usage),
-        used_by: usage.map(|usage| used_by(&usage.used_by)).filter(|used_by| used_by.requests > 0),
+        used_by: usage.map(|usage| used_by(&usage.used_by, by_route)).filter(|used_by| used_by.requests > 0),
         newer: context.page_query(PAGE_SIZE).cursor.map(|_| uses_href(context, key.id, &filter, "")),
         older: uses
             .as_ref()
@@ -87,13 +89,15 @@ async fn key_page(
     })
 }
 
-fn used_by(used_by: &UsedBy) -> UsedByPart {
+/// The shares of a key's requests; `by_action` is the address of those of an action.
+fn used_by(used_by: &UsedBy, by_action: impl Fn(&str) -> String) -> UsedByPart {
     let UsedBy { requests, is_all, routes, addresses, agents, .. } = used_by;
     let shares = |counts: &[Count]| ShareRow::of_counts(counts, *requests);
+    let linked = |row: ShareRow| ShareRow { href: Some(by_action(&row.name)), ..row };
     UsedByPart {
         requests: *requests,
         is_all: *is_all,
-        routes: shares(routes),
+        routes: shares(routes).into_iter().map(linked).collect(),
         addresses: shares(addresses),
         agents: shares(agents),
     }
@@ -128,6 +132,7 @@ fn page_filter(context: &PageContext<'_>) -> PageFilter {
     PageFilter {
         admission: AdmissionFilter::from_name(parameter("show")).unwrap_or(AdmissionFilter::All),
         outcome: OutcomeText::from_name(parameter("outcome")),
+        action: parameter("action").to_owned(),
         from: parameter("from").to_owned(),
         to: parameter("to").to_owned(),
     }
@@ -135,9 +140,11 @@ fn page_filter(context: &PageContext<'_>) -> PageFilter {
 
 /// The address of the key's uses from a cursor on; with an empty cursor, of the newest.
 fn uses_href(context: &PageContext<'_>, id: KeyId, filter: &PageFilter, cursor: &str) -> String {
-    let PageFilter { admission, outcome, from, to } = filter;
+    let PageFilter { admission, outcome, action, from, to } = filter;
     let outcome = outcome.map_or("", |outcome| outcome.name);
-    let query = [("show", admission.name()), ("outcome", outcome), ("from", from), ("to", to), ("cursor", cursor)];
+    let show = admission.name();
+    let query =
+        [("show", show), ("outcome", outcome), ("action", action), ("from", from), ("to", to), ("cursor", cursor)];
     format!("{}#requests", link(&format!("{}/keys/{id}", context.base), &query))
 }
 
@@ -191,7 +198,13 @@ fn use_filter(filter: &PageFilter) -> UseFilter {
     let outcome = filter.outcome.and_then(|outcome| Outcome::from_name(outcome.name));
     // A text that is no day is ignored, as one that is no outcome is.
     let (since, until) = (parse_date(&filter.from), parse_date(&filter.to).map(|day| day.after(DAY)));
-    UseFilter { refused, outcome, since, until }
+    UseFilter {
+        refused,
+        outcome,
+        action: Some(&filter.action).filter(|action| !action.is_empty()).and_then(|action| action.parse().ok()),
+        since,
+        until,
+    }
 }
 
 fn outcome_text(record: &Record) -> &'static OutcomeText {

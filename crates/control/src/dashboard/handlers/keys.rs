@@ -6,8 +6,8 @@ use super::{HandlerResult, PageContext, render};
 use crate::dashboard::api;
 use crate::dashboard::pages::{
     ActivityChart, AttemptCell, BudgetCell, FleetFreshness, GatewayRow, Gauge, KeyFilter, KeyOrder, KeyRow, KeySwitch,
-    KeysPage, LastUseCell, NavEntry, OutcomeText, Paging, PlanCell, RecordSource, SelectLink,
-    SortColumns, StateFilter, UseSource, link,
+    KeysPage, LastUseCell, NavEntry, OutcomeText, Paging, PlanCell, RecordSource, SelectLink, SortColumns, StateFilter,
+    UseSource, link,
 };
 use crate::dashboard::response;
 use crate::management;

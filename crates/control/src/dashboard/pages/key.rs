@@ -135,13 +135,15 @@ pub struct UsedByPart {
     pub agents: Vec<ShareRow>,
 }
 
-/// Filter of the uses: query parameters `show`, `outcome`, `from` and `to`.
-#[derive(Clone, Debug)]
+/// Filter of the uses: query parameters `show`, `outcome`, `action`, `from` and `to`.
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UseFilter {
     /// Admitted uses, refused ones, or both.
     pub admission: AdmissionFilter,
     /// Outcome; `None`: any.
     pub outcome: Option<&'static OutcomeText>,
+    /// Action: the name of a route, or `METHOD /path`; empty for any.
+    pub action: String,
     /// First day, in UTC; empty for any.
     pub from: String,
     /// Last day.
@@ -202,12 +204,17 @@ impl Verdict {
 
 impl UseFilter {
     /// The filter that matches all uses.
-    pub const ANY: Self =
-        Self { admission: AdmissionFilter::All, outcome: None, from: String::new(), to: String::new() };
+    pub const ANY: Self = Self {
+        admission: AdmissionFilter::All,
+        outcome: None,
+        action: String::new(),
+        from: String::new(),
+        to: String::new(),
+    };
 
     /// Returns `true` if the filter matches all uses.
     pub fn is_any(&self) -> bool {
-        self.admission == AdmissionFilter::All && self.outcome.is_none() && self.from.is_empty() && self.to.is_empty()
+        *self == Self::ANY
     }
 
     /// Returns `true` if the filter selects this outcome.

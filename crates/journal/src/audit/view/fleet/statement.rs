@@ -150,7 +150,7 @@ impl<'a> RecordQuery<'a> {
     fn write_sparse(&self, to: &mut Statement) {
         to.has_where = false;
         to.and_text("outcome = ", self.filter.outcome.map(|outcome| outcome.name().to_owned()));
-        to.and_text("action = ", self.filter.action.map(str::to_owned));
+        to.and_text("action = ", self.filter.action.map(|action| action.as_str().to_owned()));
         let change = is_change();
         match self.filter.kind {
             Some(RecordKind::Change) => to.and(&change),

@@ -46,7 +46,8 @@ pub(super) enum Moves {
 
 /// Compares journals with those of before, where everything before `until` is added up.
 pub(super) fn moves(known: &[JournalPlace], found: &[JournalPlace], until: Micros) -> Moves {
-    let same = |one: &JournalPlace, other: &JournalPlace| (one.journal, &one.gateway) == (other.journal, &other.gateway);
+    let same =
+        |one: &JournalPlace, other: &JournalPlace| (one.journal, &one.gateway) == (other.journal, &other.gateway);
     let has_less = |known: &JournalPlace| {
         found.iter().find(|found| same(known, found)).is_none_or(|found| found.position < known.position)
     };

@@ -3,8 +3,8 @@
 //!
 //! - The file has the records from before a moment at which all that deliver had delivered theirs. What came since was
 //!   read last and is in memory, and replaced with each look.
-//! - A thread pulls what is new: when a page is read, and each minute for an hour after that. A page waits for it for a
-//!   tenth of a second, and shows what was there before when it takes longer.
+//! - A thread pulls what is new: when a page is read, and each minute for an hour after that. A page waits for it for
+//!   some hundredths of a second, and shows what was there before when it takes longer.
 //! - It is derived data: where PostgreSQL has records that came late ([`journal_moves`]), their hours are pulled again;
 //!   of another database, all.
 
@@ -28,7 +28,7 @@ use crate::audit::view::status::OwnOnlyReason;
 pub(in crate::audit::view) use pull::Recent;
 
 /// Time that a page waits for what is new.
-const WAIT: Duration = Duration::from_millis(100);
+const WAIT: Duration = Duration::from_millis(50);
 /// Age of the sums from which on a page has what is new pulled.
 const FRESH: Duration = Duration::from_secs(2);
 /// Time between two looks while no page is read.

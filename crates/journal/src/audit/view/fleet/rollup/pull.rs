@@ -56,8 +56,6 @@ struct Seen {
     now: Micros,
     /// The time before which records were removed; 0 when none were.
     since: Micros,
-    /// The time of the first record.
-    first: Option<Micros>,
 }
 
 /// Sums of records in a range of time.
@@ -95,8 +93,13 @@ fn revise(database: &mut Connection, fleet: &Fleet, seen: &Seen) -> Result<(), P
     }
     let merged = first_hour_of(day_of(Micros(hour_of(seen.now).saturating_sub(HOURS_APART).saturating_mul(HOUR))));
     let kept = first_hour_of(day_of(seen.now).saturating_sub(DAYS_KEPT)).max(hour_of(seen.since));
-    let first = || Micros(hour_of(seen.first.unwrap_or(seen.now)).max(kept).saturating_mul(HOUR));
-    let mut reach = reach.unwrap_or_else(|| Reach { until: first(), merged, since: seen.since });
+    let mut reach = match reach {
+        Some(reach) => reach,
+        None => {
+            let first = first_record(fleet)?.unwrap_or(seen.now);
+            Reach { until: Micros(hour_of(first).max(kept).saturating_mul(HOUR)), merged, since: seen.since }
+        }
+    };
     if reach.merged < merged || reach.since < seen.since {
         usage_rows::tidy(&transaction, kept, merged)?;
         (reach.merged, reach.since) = (merged, seen.since);
@@ -159,12 +162,7 @@ fn step_end(reach: Reach, hour: u64) -> u64 {
 }
 
 /// Adds the records of a range of time.
-fn add_range(
-    database: &Connection,
-    fleet: &Fleet,
-    reach: Reach,
-    [since, until]: [Micros; 2],
-) -> Result<(), PullError> {
+fn add_range(database: &Connection, fleet: &Fleet, reach: Reach, [since, until]: [Micros; 2]) -> Result<(), PullError> {
     let snapshot = fleet.snapshot_within(STEP_WITHIN)?;
     let pulled = Pulled::read(&snapshot, reach, since, Some(until))?;
     let open = open_uses(&snapshot, since, until)?;
@@ -211,8 +209,6 @@ impl Seen {
     fn read(snapshot: &Snapshot<'_>) -> Result<Self, FleetError> {
         let clock = snapshot.query(&format!("SELECT {}", micros("now()")), &[])?;
         let now = clock.first().map_or(Micros(0), |row| Micros(number(row, 0)));
-        let first = snapshot.query(&format!("SELECT {} FROM keygate.records", micros("min(time)")), &[])?;
-        let first = first.first().and_then(|row| row.get::<_, Option<i64>>(0));
         let rows = snapshot.journals()?;
         let times: Vec<(Micros, Micros)> = rows.iter().map(|row| (row.complete_until, row.updated)).collect();
         Ok(Self {
@@ -220,7 +216,6 @@ impl Seen {
             settled: journal_moves::settled_until(&times, now),
             now,
             since: snapshot.first_kept()?.unwrap_or_default(),
-            first: first.map(|time| Micros(time.max(0).unsigned_abs())),
         })
     }
 }
@@ -294,6 +289,13 @@ fn ended_uses(snapshot: &Snapshot<'_>, open: &FxHashMap<String, OpenRow>) -> Res
     statement.and(&format!("time >= {first} AND time <= {last}"));
     statement.and(&format!("outcome <> '{}'", Outcome::InProgress.name()));
     snapshot.query_much(&statement.sql, &statement.params())
+}
+
+/// The time of the first record.
+fn first_record(fleet: &Fleet) -> Result<Option<Micros>, FleetError> {
+    let rows = read(fleet, &Statement::new(&format!("SELECT {} FROM keygate.records", micros("min(time)"))))?;
+    let first = rows.first().and_then(|row| row.get::<_, Option<i64>>(0));
+    Ok(first.map(|time| Micros(time.max(0).unsigned_abs())))
 }
 
 fn read(fleet: &Fleet, statement: &Statement) -> Result<Vec<Row>, FleetError> {
