@@ -57,6 +57,7 @@ soak: setup
 SOAK_PROFILE ?= release
 
 lint:
+	! git grep -nE '^(<<<<<<<|>>>>>>>) '
 	cargo fmt --all --check
 	cargo clippy --locked --all-targets -- -D warnings
 

@@ -85,7 +85,7 @@ impl Fleet {
     }
 }
 
-/// What is read once all records are added up.
+/// The usage, once all records are added up.
 fn of_fleet<T>(read: impl Fn() -> (T, Option<ViewStatus>)) -> T {
     until("the records of all gateways are added up", || {
         let (usage, status) = read();

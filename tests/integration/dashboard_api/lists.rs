@@ -62,7 +62,8 @@ fn cursors_of_uses_are_bound_to_key_and_filters() {
     assert_eq!((too_long.status, too_long.code().as_str()), (400, "invalid_parameter"));
     let page = bob.page(&format!("/settings/keys/{id}"));
     let href = page.split("href=\"").filter_map(|rest| rest.split('"').next()).find(|href| href.contains("action="));
-    let filtered = bob.page(&href.expect("the routes of a key link to their requests").replace("&#38;", "&"));
+    let href = href.and_then(|href| href.split('#').next()).expect("the routes of a key link to their requests");
+    let filtered = bob.page(&href.replace("&#38;", "&"));
     let rows = filtered.split("id=\"requests\"").nth(1).unwrap();
     assert_eq!((rows.matches("GET /x</span>").count(), rows.matches("GET /y/z</span>").count()), (3, 0));
     let page = bob.get(&format!("/keys/{id}/requests?limit=2&outcome=completed")).json();

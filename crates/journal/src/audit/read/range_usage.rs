@@ -135,10 +135,15 @@ impl UsageRange {
 #[derive(Debug, Default)]
 pub(crate) struct RecentUsage {
     /// Of keys, or of sessions without one: their requests and refusals in the range.
-    pub(crate) keys: Vec<(Option<KeyId>, [u64; 2])>,
+    pub(crate) keys: Vec<RecentKey>,
     /// Of listed routes, or of none, in each hour.
-    pub(crate) routes: Vec<(Option<RouteName>, u64, UsageSums)>,
+    pub(crate) routes: Vec<RecentRoute>,
 }
+
+/// A key, and its requests and refusals.
+type RecentKey = (Option<KeyId>, [u64; 2]);
+/// A route, an hour, and its sums.
+type RecentRoute = (Option<RouteName>, u64, UsageSums);
 
 /// A read of the usage in a range.
 pub(crate) struct RangeRead<'a> {
@@ -157,9 +162,9 @@ pub(crate) fn read_org(
 ) -> io::Result<OrgUsage> {
     let first_hour = range.first_hour(now);
     // In this order, what leaves the memory is in the database, which is read next.
-    let mut routes: Vec<(Stretch, (Option<RouteName>, u64, UsageSums))> = Vec::new();
+    let mut routes: Vec<(Stretch, RecentRoute)> = Vec::new();
     live.for_each_route(org, |stretch, route, hour, sums| routes.push((stretch, (route, hour, sums.clone()))));
-    let mut keys: Vec<(Stretch, (Option<KeyId>, [u64; 2]))> = Vec::new();
+    let mut keys: Vec<(Stretch, RecentKey)> = Vec::new();
     live.for_each_key(org, |stretch, key, hour, sums| {
         if hour >= first_hour {
             keys.push((stretch, (key, [sums.requests, sums.refusals])));
@@ -251,7 +256,7 @@ impl RangeRead<'_> {
     fn busiest_keys(
         &self,
         (org, first_hour): (OrgId, u64),
-        mut recent: Vec<(Option<KeyId>, [u64; 2])>,
+        mut recent: Vec<RecentKey>,
         top: usize,
     ) -> io::Result<Vec<BusyKey>> {
         recent.sort_unstable_by_key(|(key, _)| StoredUsage::part_of(*key));

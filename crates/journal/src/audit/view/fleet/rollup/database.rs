@@ -1,4 +1,4 @@
-//! The file of a rollup: the sums, in the tables of an index of a journal, and how far they go.
+//! The file of a rollup: the sums, in the tables of an index of a journal, and their reach.
 
 use std::path::Path;
 
@@ -15,10 +15,10 @@ use domain::clock::Micros;
 /// Name of the file in the journal's directory.
 pub(crate) const FILE: &str = "rollup.db";
 
-/// - `reach`: one row; records from before `until` are added up, but those of open uses, which are in part. Hours before
-///   `merged` are together in the first ones of their days. Records from before `since` were removed.
+/// - `reach`: one row; records from before `until` are added up, those of open uses in part. Hours before `merged` are
+///   together in the first ones of their days. Records from before `since` were removed.
 /// - `journal`: the journals, up to which place and time they had been delivered when it was looked last.
-/// - `records`: how many records were added up of each hour in which there are any.
+/// - `records`: the number of records that were added up of each hour in which there are any.
 /// - `open`: uses that had not ended when they were added up, by what they are added to.
 const TABLES: &str = "
     CREATE TABLE IF NOT EXISTS reach (
@@ -32,7 +32,7 @@ const TABLES: &str = "
         id TEXT PRIMARY KEY, time INTEGER NOT NULL, org TEXT NOT NULL, key TEXT, route TEXT, units INTEGER NOT NULL);
 ";
 
-/// How far a rollup goes.
+/// The reach of a rollup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Reach {
     /// The time before which records are added up.
@@ -86,7 +86,7 @@ pub(super) fn clear(database: &Connection) -> rusqlite::Result<()> {
     )
 }
 
-/// How far the rollup goes; `None` before the first record.
+/// The reach of the rollup; `None` before the first look.
 pub(super) fn load_reach(database: &Connection) -> rusqlite::Result<Option<Reach>> {
     let reach = |row: &Row<'_>| {
         Ok(Reach { until: Micros(number(row, 0)?), merged: number(row, 1)?, since: Micros(number(row, 2)?) })
@@ -124,7 +124,7 @@ pub(super) fn store_journals(database: &Connection, journals: &[JournalPlace]) -
     })
 }
 
-/// How many records were added up in each hour or day from an hour on, by the hour to which their sums belong.
+/// The number of records that were added up from an hour on, by the hour to which their sums belong.
 pub(super) fn load_records(database: &Connection, reach: Reach, from: u64) -> rusqlite::Result<FxHashMap<u64, u64>> {
     let mut records = FxHashMap::default();
     let mut statement = database.prepare("SELECT hour, records FROM records WHERE hour >= ?1")?;

@@ -1,4 +1,4 @@
-//! How the journals of all gateways have moved on since it was looked last, and what that means for sums of records.
+//! Moves of the journals of all gateways since the last look, and their meaning for sums of records.
 
 use std::time::Duration;
 
@@ -36,7 +36,7 @@ impl JournalPlace {
 /// The moves of all journals.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Moves {
-    /// What was delivered is later than all that is added up.
+    /// All that was delivered is later than the records that are added up.
     Forward,
     /// Records from this time on may have come that are earlier than what is added up.
     Late(Micros),
@@ -64,8 +64,8 @@ pub(super) fn moves(known: &[JournalPlace], found: &[JournalPlace], until: Micro
     first.filter(|first| *first < until).map_or(Moves::Forward, Moves::Late)
 }
 
-/// The time before which all records are there, of the journals that deliver, by the database's clock: those that do not
-/// are late when they come back. `journals` are times up to which they are complete, and of their last deliveries.
+/// The time before which all records are there, of the journals that deliver by the database's clock: the others are
+/// late when they come back. `journals` are times up to which they are complete, and of their last deliveries.
 pub(super) fn settled_until(journals: &[(Micros, Micros)], now: Micros) -> Micros {
     let complete = |delivers: bool| {
         let is_meant = move |updated: Micros| (updated >= now.before(DELIVERS_WITHIN)) == delivers;

@@ -29,13 +29,13 @@ const HOURS_APART: u64 = 24;
 /// Days that are kept: the 90 that are shown, and one for a reader whose day has just ended.
 const DAYS_KEPT: u64 = 91;
 
-/// What the file does not have: uses that began since, all of which were read in one snapshot.
+/// The uses that the file does not have: they began since, and were read in one snapshot.
 #[derive(Debug)]
 pub(in crate::audit::view) struct Recent {
     /// The time before which uses are in the file.
     pub(in crate::audit::view) until: Micros,
     pub(in crate::audit::view) counts: UsageCounts,
-    /// How fresh the file and these are.
+    /// The freshness of the file and of these.
     pub(in crate::audit::view) gateways: Vec<GatewayFreshness>,
 }
 
@@ -48,7 +48,7 @@ pub(in crate::audit::view) enum PullError {
     Database(#[from] rusqlite::Error),
 }
 
-/// What PostgreSQL says of the journals.
+/// The journals, by PostgreSQL.
 struct Seen {
     journals: Vec<JournalPlace>,
     settled: Micros,
@@ -190,8 +190,8 @@ fn settle(database: &mut Connection, fleet: &Fleet, since: Micros) -> Result<Rec
         database::remove_open(&transaction, id)?;
     }
     // The records of days that were removed do not end any more.
-    let removed = open.iter().filter(|(_, open)| open.time < since);
-    removed.map(|(id, _)| database::remove_open(&transaction, id)).collect::<Result<(), _>>()?;
+    let mut removed = open.iter().filter(|(_, open)| open.time < since);
+    removed.try_for_each(|(id, _)| database::remove_open(&transaction, id))?;
     usage_rows::add_sums(&transaction, &ended.counts)?;
     let recent = Pulled::read(&snapshot, reach, reach.until, None)?;
     let gateways = snapshot.freshness()?;
