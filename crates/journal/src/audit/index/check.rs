@@ -4,6 +4,7 @@
 //! The usage in it has sums over segments that may be gone; it cannot be compared.
 
 use std::io;
+use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use rusqlite::Connection;
@@ -22,15 +23,19 @@ const OTHER: &str = "the index of the segment is not that of its lines: readers 
 const LONGER: &str = "the index of the segment is that of more lines: the end of the segment is missing";
 
 /// Finds the segments among these whose index is not that of their lines, with what is wrong. In a journal in use, an
-/// index may not have been brought up to its segment yet.
+/// index may not have been brought up to its segment yet; of one that is made again meanwhile nothing is wrong.
 ///
 /// # Errors
 /// If a segment or the index cannot be read.
 pub(crate) fn find_wrong(directory: &Path, segments: &[Segment], in_use: bool) -> io::Result<Vec<(u64, &'static str)>> {
+    let path = directory.join(database::FILE);
+    let file = || std::fs::metadata(&path).ok().map(|file| file.ino());
+    let Some(begun) = file() else { return Ok(Vec::new()) };
+    find(directory, segments, in_use).or_else(|error| if file() == Some(begun) { Err(error) } else { Ok(Vec::new()) })
+}
+
+fn find(directory: &Path, segments: &[Segment], in_use: bool) -> io::Result<Vec<(u64, &'static str)>> {
     let mut wrong = Vec::new();
-    if !directory.join(database::FILE).exists() {
-        return Ok(wrong);
-    }
     let mut opened = if_intact(database::open_for_reading(directory))?;
     for segment in segments {
         let what = match &mut opened {

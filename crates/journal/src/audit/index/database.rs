@@ -8,7 +8,7 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
-use rusqlite::{Connection, Error, ErrorCode, OpenFlags, OptionalExtension as _, ffi, params};
+use rusqlite::{Connection, Error, ErrorCode, OpenFlags, OptionalExtension as _, ffi};
 
 use crate::audit::format::segment::Point;
 use domain::clock::Micros;
@@ -18,12 +18,12 @@ pub(crate) const FILE: &str = "index.db";
 
 /// Version of the schema, counted up whenever the tables or their meaning change. An index of another version is built
 /// again.
-const VERSION: i64 = 5;
+const VERSION: i64 = 6;
 /// - `segment`, `part`: the parts of a segment in which ids occur ([`super::segment_parts`]).
-/// - `covered`: one row, the point up to which the usage of the journal is added up, and the time of the first record
-///   that is; it stays when the segments before it are removed.
-/// - `usage`: sums of an organization in an hour, of the keys of one part or of the routes ([`super::usage_rows`]).
-///   Hours are numbered from the epoch; those of a day that is over are together in its first one.
+/// - `covered`: one row, the point up to which the usage of the journal is added up, the time from which on it has all of
+///   it, and the number of damaged lines that it lacks. They stay when segments are removed.
+/// - `usage`: sums of an organization in an hour, of the keys of one part or of the routes ([`super::usage_rows`]), and
+///   their checksum. Hours are numbered from the epoch; those of a day that is over are together in its first one.
 /// - `last`: the line of the last admitted or refused use of a key and, once it has ended in a line of its own, that
 ///   line; its id while it is open.
 const SCHEMA: &str = "
@@ -35,14 +35,14 @@ const SCHEMA: &str = "
         place INTEGER PRIMARY KEY, next INTEGER NOT NULL, sets BLOB NOT NULL, crc INTEGER NOT NULL);
     CREATE TABLE covered (
         one INTEGER PRIMARY KEY CHECK (one = 1), segment INTEGER NOT NULL, end INTEGER NOT NULL,
-        since INTEGER NOT NULL);
+        since INTEGER NOT NULL, damaged INTEGER NOT NULL);
     CREATE TABLE usage (
-        org BLOB NOT NULL, part INTEGER NOT NULL, hour INTEGER NOT NULL, sums BLOB NOT NULL,
+        org BLOB NOT NULL, part INTEGER NOT NULL, hour INTEGER NOT NULL, sums BLOB NOT NULL, crc INTEGER NOT NULL,
         PRIMARY KEY (org, part, hour));
     CREATE TABLE last (
         org BLOB NOT NULL, key TEXT NOT NULL, refused INTEGER NOT NULL, begun BLOB NOT NULL, ended BLOB, open BLOB,
         PRIMARY KEY (org, key, refused)) WITHOUT ROWID;
-    PRAGMA user_version = 5;
+    PRAGMA user_version = 6;
     COMMIT;
 ";
 
@@ -70,7 +70,7 @@ pub(crate) fn create(path: &Path) -> rusqlite::Result<Connection> {
     Ok(database)
 }
 
-/// Checks the structure of all tables. Values have no checksums, but for those of parts.
+/// Checks the structure of all tables. Values of parts and sums have checksums.
 ///
 /// # Errors
 /// If it is damaged, or cannot be read.
@@ -185,20 +185,24 @@ pub(crate) fn load_covered(database: &Connection) -> rusqlite::Result<Option<Poi
     database.query_row("SELECT segment, end FROM covered", [], point).optional()
 }
 
-/// Stores the point up to which the index covers the journal; `since` stays that of the first call.
-pub(crate) fn store_covered(database: &Connection, point: Point, since: Micros) -> rusqlite::Result<()> {
-    let parameters = params![point.segment.cast_signed(), point.offset.cast_signed(), since.0.cast_signed()];
-    let sql = "INSERT INTO covered (one, segment, end, since) VALUES (1, ?1, ?2, ?3)
-               ON CONFLICT DO UPDATE SET segment = excluded.segment, end = excluded.end";
-    database.execute(sql, parameters).map(drop)
+/// Stores the point up to which the index covers the journal, and adds damaged lines; `since` stays that of the first
+/// call.
+pub(crate) fn store_covered(database: &Connection, point: Point, since: Micros, damaged: u64) -> rusqlite::Result<()> {
+    let numbers = [point.segment, point.offset, since.0, damaged].map(u64::cast_signed);
+    let sql = "INSERT INTO covered (one, segment, end, since, damaged) VALUES (1, ?1, ?2, ?3, ?4)
+               ON CONFLICT DO UPDATE SET segment = excluded.segment, end = excluded.end,
+                   damaged = damaged + excluded.damaged";
+    database.execute(sql, numbers).map(drop)
 }
 
-/// The time from which on usage is added up.
-pub(super) fn load_since(database: &Connection) -> rusqlite::Result<Micros> {
-    database.query_row("SELECT since FROM covered", [], |row| Ok(Micros(row.get::<_, i64>(0)?.cast_unsigned())))
+/// The time from which on all usage is added up, and the number of damaged lines that are not.
+pub(super) fn load_completeness(database: &Connection) -> rusqlite::Result<(Micros, u64)> {
+    database.query_row("SELECT since, damaged FROM covered", [], |row| {
+        Ok((Micros(row.get::<_, i64>(0)?.cast_unsigned()), row.get::<_, i64>(1)?.cast_unsigned()))
+    })
 }
 
-/// Notes that the usage before a time was deleted.
+/// Notes that the usage before a time was deleted, or is missing.
 pub(super) fn advance_since(database: &Connection, since: Micros) -> rusqlite::Result<()> {
     database.execute("UPDATE covered SET since = max(since, ?1)", [since.0.cast_signed()]).map(drop)
 }

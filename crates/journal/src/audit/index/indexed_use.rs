@@ -59,6 +59,10 @@ pub(crate) enum IndexedEvent {
     Outcome(IndexedEnd),
 }
 
+/// Error: a line is damaged.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct DamagedLine;
+
 impl IndexedUse {
     /// Parses the line of a use or record; `None` when its checksum or its JSON is wrong.
     pub(crate) fn from_line(line: &[u8]) -> Option<Self> {
@@ -132,13 +136,17 @@ impl IndexedEvent {
         })
     }
 
-    /// Reads a line; `None` when it is damaged, or the index needs nothing of it.
-    pub(crate) fn from_line(line: &[u8]) -> Option<Self> {
-        match line::event_kind(line)? {
+    /// Reads a line; `None` when the index needs nothing of it.
+    ///
+    /// # Errors
+    /// If it is damaged.
+    pub(crate) fn from_line(line: &[u8]) -> Result<Option<Self>, DamagedLine> {
+        let event = match line::event_kind(line).ok_or(DamagedLine)? {
             EventKind::Use | EventKind::Record => IndexedUse::from_line(line).map(Self::Use),
             EventKind::Carried => IndexedUse::from_line(line).map(Self::Carried),
             EventKind::Outcome => decode::verified_outcome(line).as_ref().map(Self::from_outcome),
-            EventKind::Header | EventKind::Seal | EventKind::Expired | EventKind::Damaged => None,
-        }
+            EventKind::Header | EventKind::Seal | EventKind::Expired | EventKind::Damaged => return Ok(None),
+        };
+        event.map(Some).ok_or(DamagedLine)
     }
 }

@@ -9,6 +9,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use rusqlite::Connection;
 use rustc_hash::FxHashMap;
@@ -27,6 +28,8 @@ use domain::clock::Micros;
 /// Hours before the current one whose sums are kept by the hour: the 23 that readers show, and one for a reader whose
 /// hour has just ended. Before, they are kept by the day.
 const HOURS_KEPT: u64 = 24;
+/// Time by which a segment may be created later than the first of its records began.
+const CREATED_LATE: Duration = Duration::from_secs(1);
 /// Days before the present one whose sums are kept at least: the 90 that readers show, and one for a reader whose day
 /// has just ended. They are kept as long as the journal has lines of theirs.
 const DAYS_KEPT: u64 = 91;
@@ -225,7 +228,12 @@ impl Indexer {
         let adds_up = follows && self.covered < end;
         if adds_up {
             usage_rows::add(&transaction, &self.directory, &index.usage)?;
-            database::store_covered(&transaction, end, first_time(&self.directory, index.segment)?)?;
+            let since = first_time(&self.directory, index.segment)?;
+            database::store_covered(&transaction, end, since, index.damaged)?;
+            // The segments between were lost, or cannot be read.
+            if index.segment > self.covered.segment + 1 {
+                database::advance_since(&transaction, since)?;
+            }
         }
         transaction.commit()?;
         if adds_up {
@@ -320,14 +328,16 @@ impl Indexer {
     }
 }
 
-/// The time from which on a journal has records that begins with this segment; 0 when it had no segment before.
+/// The time from which on a journal has all records that begins with this segment; 0 when it had no segment before.
 fn first_time(directory: &Path, segment: u64) -> io::Result<Micros> {
     let header = if segment > 1 { open_uses::read_header(directory, segment)? } else { None };
-    Ok(header.map_or(Micros(0), |header| header.created))
+    // Records that follow may have times that were read before that of the segment.
+    Ok(header.map_or(Micros(0), |header| header.created.after(CREATED_LATE)))
 }
 
 fn clean(database: &mut Connection, now: Micros, first_hour: u64, of_journal: Micros) -> rusqlite::Result<()> {
     database::check(database)?;
+    usage_rows::check(database)?;
     let kept = usage_counts::day_of(now).saturating_sub(DAYS_KEPT).min(usage_counts::day_of(of_journal));
     let transaction = database.transaction()?;
     usage_rows::tidy(&transaction, usage_counts::first_hour_of(kept), first_hour)?;

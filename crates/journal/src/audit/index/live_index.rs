@@ -10,13 +10,12 @@ use std::sync::Arc;
 use parking_lot::{Mutex, MutexGuard};
 use rustc_hash::{FxHashMap, FxHashSet};
 
-use super::indexed_use::IndexedEvent;
+use super::indexed_use::{IndexedEvent, KeyOwner};
 use super::members;
 use super::segment_index::SegmentIndex;
-use super::usage_counts::UsageCounts;
+use super::usage_counts::{RouteHour, UsageCounts};
 use super::usage_sums::UsageSums;
 use crate::audit::filter::Filter;
-use crate::audit::format::route_name::RouteName;
 use crate::audit::format::segment::{Block, Point};
 use domain::identity::OrgId;
 use domain::key::KeyId;
@@ -114,17 +113,17 @@ impl LiveIndex {
         self.lock().iter().map(SegmentIndex::counted).collect()
     }
 
-    /// Calls `each` with the sums of the routes of an organization, by stretch and hour.
-    pub(crate) fn for_each_route(&self, org: OrgId, mut each: impl FnMut(Stretch, Option<RouteName>, u64, &UsageSums)) {
+    /// Calls `each` with the sums of the routes of one organization or all, by stretch and hour.
+    pub(crate) fn for_each_route(&self, org: Option<OrgId>, mut each: impl FnMut(Stretch, RouteHour, &UsageSums)) {
         for index in self.lock().iter() {
-            let of_org = index.usage.routes().iter().filter(|((of, ..), _)| *of == org);
-            of_org.for_each(|((_, route, hour), sums)| each(index.counted(), *route, *hour, sums));
+            let of_org = index.usage.routes().iter().filter(|((of, ..), _)| org.is_none_or(|org| *of == org));
+            of_org.for_each(|(route, sums)| each(index.counted(), *route, sums));
         }
     }
 
-    /// Calls `each` with the sums of the keys of an organization, by stretch and hour. The threads that write wait for
+    /// Calls `each` with the sums of the keys of one organization or all, by stretch and hour. The threads that write wait for
     /// some keys at a time, not for all; of a segment that is stored meanwhile, some keys may be missing.
-    pub(crate) fn for_each_key(&self, org: OrgId, mut each: impl FnMut(Stretch, Option<KeyId>, u64, &UsageSums)) {
+    pub(crate) fn for_each_key(&self, org: Option<OrgId>, mut each: impl FnMut(Stretch, KeyOwner, u64, &UsageSums)) {
         for stretch in self.stretches() {
             let mut from = Some(0);
             while let Some(place) = from {
@@ -133,7 +132,7 @@ impl LiveIndex {
                 from = index.and_then(|index| {
                     index
                         .usage
-                        .for_each_key(org, (place, KEYS_AT_ONCE), |key, hour, sums| each(stretch, key, hour, sums))
+                        .for_each_key(org, (place, KEYS_AT_ONCE), |owner, hour, sums| each(stretch, owner, hour, sums))
                 });
             }
         }
@@ -187,6 +186,7 @@ mod tests {
     use super::*;
     use crate::audit::format::event::OpenUse;
     use crate::audit::format::record::Outcome;
+    use crate::audit::format::route_name::RouteName;
     use crate::audit::index::indexed_use::{IndexedEnd, IndexedUse, KeyOwner};
     use crate::audit::index::segment_usage::SegmentUsage;
     use crate::audit::index::usage_counts::{HOUR, KeyUsage, LateOutcome, RouteHour};

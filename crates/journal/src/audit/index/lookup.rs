@@ -9,6 +9,7 @@ use rustc_hash::FxHashSet;
 use super::live_index::LiveIndex;
 use super::segment_parts::SegmentParts;
 use super::usage_counts::UsageCounts;
+pub(crate) use super::usage_rows::{Subjects, SumsOf};
 use super::usage_sums::UsageSums;
 use super::{database, usage_rows};
 use crate::audit::filter::Filter;
@@ -109,8 +110,10 @@ pub(crate) fn load_usage(
 pub(crate) struct StoredUsage {
     database: Option<Connection>,
     pub(crate) covered: Point,
-    /// The time from which on uses are counted.
+    /// The time from which on all uses are counted.
     pub(crate) since: Micros,
+    /// Number of damaged lines that are not counted.
+    pub(crate) damaged: u64,
 }
 
 /// Opens the stored usage. Nothing is stored before the first segment is closed.
@@ -118,18 +121,18 @@ pub(crate) struct StoredUsage {
 /// # Errors
 /// If there is no index, or it is damaged.
 pub(crate) fn stored_usage(directory: &Path) -> rusqlite::Result<StoredUsage> {
-    let none = StoredUsage { database: None, covered: Point::START, since: Micros(0) };
+    let none = StoredUsage { database: None, covered: Point::START, since: Micros(0), damaged: 0 };
     let Some(database) = database::open_for_reading(directory)? else { return Ok(none) };
     database.execute_batch("BEGIN")?;
     let Some(covered) = database::load_covered(&database)? else { return Ok(none) };
-    let since = database::load_since(&database)?;
-    Ok(StoredUsage { database: Some(database), covered, since })
+    let (since, damaged) = database::load_completeness(&database)?;
+    Ok(StoredUsage { database: Some(database), covered, since, damaged })
 }
 
 impl StoredUsage {
     /// The usage in a database that is open for reading, in a transaction.
     pub(crate) fn new(database: Connection, since: Micros) -> Self {
-        Self { database: Some(database), covered: Point::START, since }
+        Self { database: Some(database), covered: Point::START, since, damaged: 0 }
     }
 
     /// The parts of the keys of an organization.
@@ -156,6 +159,16 @@ impl StoredUsage {
         each: impl FnMut(Option<RouteName>, u64, &UsageSums),
     ) -> rusqlite::Result<()> {
         self.database.as_ref().map_or(Ok(()), |database| usage_rows::for_each_route(database, org, first_hour, each))
+    }
+
+    /// Calls `each` with all sums of keys, or of routes, from an hour on and before another one.
+    pub(crate) fn for_each_subject(
+        &self,
+        of: Subjects,
+        hours: Range<u64>,
+        each: impl FnMut((OrgId, u64), SumsOf, &UsageSums),
+    ) -> rusqlite::Result<()> {
+        self.database.as_ref().map_or(Ok(()), |database| usage_rows::for_each_subject(database, of, hours, each))
     }
 
     /// The key whose id has these bytes; `None` of sessions, which have no bytes.

@@ -23,6 +23,8 @@ pub(crate) struct SegmentIndex {
     /// Usage is counted from this offset on: what is before was added up when the journal was closed.
     pub(crate) counted_from: u64,
     pub(crate) usage: SegmentUsage,
+    /// Number of damaged lines that are not counted.
+    pub(crate) damaged: u64,
 }
 
 impl SegmentIndex {
@@ -30,7 +32,7 @@ impl SegmentIndex {
     /// earlier segments left open.
     pub(crate) fn new(segment: u64, part: u64, open_uses: FxHashMap<u128, OpenPlace>) -> Self {
         let usage = SegmentUsage::new(segment, open_uses);
-        Self { segment, length: 0, members: Members::new(part), counted_from: 0, usage }
+        Self { segment, length: 0, members: Members::new(part), counted_from: 0, usage, damaged: 0 }
     }
 
     /// The point up to which it reaches.
@@ -65,8 +67,10 @@ impl SegmentIndex {
             }
             let start = source::read_block(directory, block, &mut piece)?;
             for (at, line) in line::split_lines(&piece) {
-                if let Some(event) = IndexedEvent::from_line(line) {
-                    index.add(&event, start + at as u64);
+                let offset = start + at as u64;
+                match IndexedEvent::from_line(line) {
+                    Ok(event) => event.iter().for_each(|event| index.add(event, offset)),
+                    Err(_) => index.damaged += u64::from(offset >= counted_from),
                 }
             }
         }

@@ -194,19 +194,20 @@ impl SegmentUsage {
         &self.routes
     }
 
-    /// Calls `each` with the sums of the keys of an organization, by hour: those from a place on, at most so many
+    /// Calls `each` with the sums of the keys of one organization or all, by hour: those from a place on, at most so many
     /// keys. Returns the place from which to go on; `None` at the end.
     pub(crate) fn for_each_key(
         &self,
-        org: OrgId,
+        org: Option<OrgId>,
         (from, count): (usize, usize),
-        mut each: impl FnMut(Option<KeyId>, u64, &UsageSums),
+        mut each: impl FnMut(KeyOwner, u64, &UsageSums),
     ) -> Option<usize> {
         let to = from.saturating_add(count).min(self.keys.len());
-        for ((_, key), used) in self.keys.get_range(from..to)?.iter().filter(|((of, _), _)| *of == org) {
-            each(*key, used.hour, &used.sums);
-            let earlier = self.earlier.get(&(org, *key)).into_iter().flatten();
-            earlier.for_each(|(hour, sums)| each(*key, *hour, sums));
+        let keys = self.keys.get_range(from..to)?.iter();
+        for (owner, used) in keys.filter(|((of, _), _)| org.is_none_or(|org| *of == org)) {
+            each(*owner, used.hour, &used.sums);
+            let earlier = self.earlier.get(owner).into_iter().flatten();
+            earlier.for_each(|(hour, sums)| each(*owner, *hour, sums));
         }
         (to < self.keys.len()).then_some(to)
     }

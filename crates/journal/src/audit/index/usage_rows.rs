@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::ops::Range;
 use std::path::Path;
 
 use rusqlite::{Connection, OptionalExtension as _, Row, params};
@@ -99,11 +100,11 @@ pub(crate) fn add_sums(database: &Connection, counts: &UsageCounts) -> rusqlite:
         let subject = route.map(|route| route.as_str().into()).unwrap_or_default();
         rows.entry((*org, ROUTES, *hour)).or_default().insert(subject, sums.clone());
     }
-    let mut load = database.prepare_cached("SELECT sums FROM usage WHERE org = ?1 AND part = ?2 AND hour = ?3")?;
+    let sql = "SELECT org, part, hour, sums, crc FROM usage WHERE org = ?1 AND part = ?2 AND hour = ?3";
+    let mut load = database.prepare_cached(sql)?;
     for ((org, part, hour), mut more) in rows {
         let place = params![org.as_bytes(), part, hour.cast_signed()];
-        let stored: Option<Vec<u8>> = load.query_row(place, |row| row.get(0)).optional()?;
-        unpack(&stored.unwrap_or_default(), &mut more)?;
+        load.query_row(place, |row| unpack(checked(row)?.1, &mut more)).optional()?;
         store_sums(database, (org, part, hour), &more)?;
     }
     Ok(())
@@ -114,9 +115,42 @@ fn store_sums(
     (org, part, hour): (OrgId, u8, u64),
     sums: &SumsBySubject,
 ) -> rusqlite::Result<()> {
-    let sql = "INSERT OR REPLACE INTO usage (org, part, hour, sums) VALUES (?1, ?2, ?3, ?4)";
+    let sql = "INSERT OR REPLACE INTO usage (org, part, hour, sums, crc) VALUES (?1, ?2, ?3, ?4, ?5)";
     let packed = packed_sums::pack(sums);
-    database.prepare_cached(sql)?.execute(params![org.as_bytes(), part, hour.cast_signed(), packed]).map(drop)
+    let crc = checksum((org, part, hour), &packed);
+    database.prepare_cached(sql)?.execute(params![org.as_bytes(), part, hour.cast_signed(), packed, crc]).map(drop)
+}
+
+/// The place of a row of sums: the organization, the part of its keys or its routes, and the hour.
+type Place = (OrgId, u8, u64);
+
+/// The place and the packed sums of a row `org, part, hour, sums, crc`, by their checksum.
+fn checked<'a>(row: &'a Row<'_>) -> rusqlite::Result<(Place, &'a [u8])> {
+    let place = (OrgId::from_bytes(row.get(0)?), row.get(1)?, row.get::<_, i64>(2)?.cast_unsigned());
+    let sums = row.get_ref(3)?.as_blob()?;
+    if row.get::<_, u32>(4)? == checksum(place, sums) { Ok((place, sums)) } else { Err(damaged()) }
+}
+
+fn checksum((org, part, hour): Place, sums: &[u8]) -> u32 {
+    let mut hasher = crc32fast::Hasher::new();
+    hasher.update(org.as_bytes());
+    hasher.update(&[part]);
+    hasher.update(&hour.to_be_bytes());
+    hasher.update(sums);
+    hasher.finalize()
+}
+
+/// Compares all sums with their checksums.
+///
+/// # Errors
+/// If one is damaged, or cannot be read.
+pub(crate) fn check(database: &Connection) -> rusqlite::Result<()> {
+    let mut all = database.prepare("SELECT org, part, hour, sums, crc FROM usage")?;
+    let mut rows = all.query([])?;
+    while let Some(row) = rows.next()? {
+        checked(row)?;
+    }
+    Ok(())
 }
 
 fn unpack(packed: &[u8], to: &mut SumsBySubject) -> rusqlite::Result<()> {
@@ -146,11 +180,11 @@ pub(crate) fn tidy(database: &Connection, first: u64, days_before: u64) -> rusql
     for (org, part, day) in days {
         let place = params![org.as_bytes(), part, day.cast_signed()];
         let of_day = "FROM usage WHERE org = ?1 AND part = ?2 AND hour BETWEEN ?3 AND ?3 + 23";
-        let mut hours = database.prepare_cached(&format!("SELECT sums {of_day}"))?;
+        let mut hours = database.prepare_cached(&format!("SELECT org, part, hour, sums, crc {of_day}"))?;
         let mut sums = SumsBySubject::new();
         let mut rows = hours.query(place)?;
         while let Some(row) = rows.next()? {
-            unpack(row.get_ref(0)?.as_blob()?, &mut sums)?;
+            unpack(checked(row)?.1, &mut sums)?;
         }
         drop(rows);
         database.prepare_cached(&format!("DELETE {of_day}"))?.execute(place)?;
@@ -201,20 +235,76 @@ fn for_each_entry(
     (org, part, first_hour): (OrgId, u8, u64),
     mut each: impl FnMut(u64, &Entry<'_>) -> rusqlite::Result<()>,
 ) -> rusqlite::Result<()> {
-    let sql = "SELECT hour, sums FROM usage WHERE org = ?1 AND part = ?2 AND hour >= ?3";
+    let sql = "SELECT org, part, hour, sums, crc FROM usage WHERE org = ?1 AND part = ?2 AND hour >= ?3";
     let mut statement = database.prepare_cached(sql)?;
     let mut rows = statement.query(params![org.as_bytes(), part, first_hour.cast_signed()])?;
     while let Some(row) = rows.next()? {
-        let hour = row.get::<_, i64>(0)?.cast_unsigned();
-        let mut failed = Ok(());
-        let read = packed_sums::for_each(row.get_ref(1)?.as_blob()?, |entry| {
-            if failed.is_ok() {
-                failed = each(hour, &entry);
-            }
-        });
-        read.map_err(|Damaged| damaged()).and(failed)?;
+        for_each_of_row(row, |(_, _, hour), entry| each(hour, entry))?;
     }
     Ok(())
+}
+
+/// Calls `each` with the place and each entry of a row.
+fn for_each_of_row(
+    row: &Row<'_>,
+    mut each: impl FnMut(Place, &Entry<'_>) -> rusqlite::Result<()>,
+) -> rusqlite::Result<()> {
+    let (place, sums) = checked(row)?;
+    let mut failed = Ok(());
+    let read = packed_sums::for_each(sums, |entry| {
+        if failed.is_ok() {
+            failed = each(place, &entry);
+        }
+    });
+    read.map_err(|Damaged| damaged()).and(failed)
+}
+
+/// The subjects of sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Subjects {
+    /// Keys, and sessions.
+    Keys,
+    /// Listed routes, and requests of none.
+    Routes,
+}
+
+/// A subject of sums.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum SumsOf {
+    /// A key; sessions without one.
+    Key(Option<KeyId>),
+    /// A listed route, or none.
+    Route(Option<RouteName>),
+}
+
+/// Calls `each` with all sums of keys, or of routes, of all organizations in some hours.
+pub(crate) fn for_each_subject(
+    database: &Connection,
+    of: Subjects,
+    hours: Range<u64>,
+    mut each: impl FnMut((OrgId, u64), SumsOf, &UsageSums),
+) -> rusqlite::Result<()> {
+    let parts = if of == Subjects::Keys { "part < ?1" } else { "part = ?1" };
+    let sql = format!("SELECT org, part, hour, sums, crc FROM usage WHERE {parts} AND hour >= ?2 AND hour < ?3");
+    let mut statement = database.prepare(&sql)?;
+    let [from, before] = [hours.start, hours.end].map(|hour| i64::try_from(hour).unwrap_or(i64::MAX));
+    let mut rows = statement.query(params![ROUTES, from, before])?;
+    while let Some(row) = rows.next()? {
+        for_each_of_row(row, |(org, _, hour), entry| {
+            let subject = match of {
+                Subjects::Keys => SumsOf::Key(key_of(entry.subject)),
+                Subjects::Routes => SumsOf::Route(route_of(entry.subject)?),
+            };
+            each((org, hour), subject, &entry.sums().ok_or_else(damaged)?);
+            Ok(())
+        })?;
+    }
+    Ok(())
+}
+
+fn route_of(subject: &[u8]) -> rusqlite::Result<Option<RouteName>> {
+    let name = str::from_utf8(subject).map_err(|_| damaged())?;
+    Ok(Some(name).filter(|name| !name.is_empty()).and_then(RouteName::of_action))
 }
 
 /// Calls `each` with the requests and refusals of the keys of one part, of each hour: of the bytes of a key's id, or of
@@ -238,9 +328,7 @@ pub(crate) fn for_each_route(
     mut each: impl FnMut(Option<RouteName>, u64, &UsageSums),
 ) -> rusqlite::Result<()> {
     for_each_entry(database, (org, ROUTES, first_hour), |hour, entry| {
-        let name = std::str::from_utf8(entry.subject).map_err(|_| damaged())?;
-        let route = Some(name).filter(|name| !name.is_empty()).and_then(RouteName::of_action);
-        each(route, hour, &entry.sums().ok_or_else(damaged)?);
+        each(route_of(entry.subject)?, hour, &entry.sums().ok_or_else(damaged)?);
         Ok(())
     })
 }

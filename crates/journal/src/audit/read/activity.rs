@@ -230,7 +230,7 @@ fn count_block(
             IndexedEvent::Outcome(_) => true,
             IndexedEvent::Carried(_) => false,
         };
-        if let Some(event) = IndexedEvent::from_line(line).filter(is_requested) {
+        if let Some(event) = IndexedEvent::from_line(line).ok().flatten().filter(is_requested) {
             usage.count(&event, start + at as u64);
         }
     }

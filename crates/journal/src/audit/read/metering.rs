@@ -5,14 +5,15 @@
 //!   of the clock, so no period divides it.
 //! - **Nothing is left out silently.** A report names the time from which on the journal has every record: retention,
 //!   or something else, has removed earlier segments. It has the number of damaged lines.
-//! - The journal is read once, in order, and only where the index says that uses of the range are, or where the outcome
-//!   of a use can still come. The hourly counts of the index are not used: they have no outcomes, no sessions and no
-//!   routes, and reach back a day.
+//! - The process that writes the journal answers by the sums of its index ([`indexed`]), where whole days are asked for.
+//!   Else, the journal is read once, in order, and only where the index says that uses of the range are, or where the
+//!   outcome of a use can still come.
 
 pub(crate) mod period;
 pub(crate) mod query;
 pub(crate) mod tally;
 pub(crate) mod report;
+mod indexed;
 mod scan;
 
 use std::io;
@@ -21,6 +22,7 @@ use std::path::Path;
 use super::stop::StopSignal;
 use crate::audit::filter::Filter;
 use crate::audit::format::segment;
+use crate::audit::index::live_index::LiveIndex;
 use crate::audit::index::lookup;
 use crate::audit::write::refusals::slot_file;
 use crate::audit::write::spool;
@@ -34,15 +36,21 @@ use scan::MeteringScan;
 /// refusals take seconds at most. In microseconds.
 const SETTLING: u64 = 60_000_000;
 
-/// Reads the usage of a journal.
+/// Reads the usage of a journal; `live` is what the process that writes it has of its index in memory.
 pub(crate) fn read_usage(
-    directory: &Path,
+    (directory, live): (&Path, Option<&LiveIndex>),
     query: UsageQuery,
     now: Micros,
     stop: &StopSignal,
 ) -> io::Result<UsageReport> {
     // In this order: what is settled now is in the segments that are listed next.
     let settled_before = settled_before(directory, now)?;
+    if let Some((live, hours)) = live.zip(indexed::hours(&query)) {
+        match indexed::read_usage((directory, live), query, hours, settled_before) {
+            Err(error) => tracing::debug!(%error, "usage cannot be read from the index; reading the journal"),
+            report => return report,
+        }
+    }
     let segments = segment::list(directory)?;
     let filter = Filter { org: query.org, since: query.since, until: query.until, ..Filter::default() };
     let candidates = lookup::candidate_blocks(directory, None, &segments, &filter);

@@ -163,9 +163,11 @@ pub(crate) fn read_org(
     let first_hour = range.first_hour(now);
     // In this order, what leaves the memory is in the database, which is read next.
     let mut routes: Vec<(Stretch, RecentRoute)> = Vec::new();
-    live.for_each_route(org, |stretch, route, hour, sums| routes.push((stretch, (route, hour, sums.clone()))));
+    live.for_each_route(Some(org), |stretch, (_, route, hour), sums| {
+        routes.push((stretch, (route, hour, sums.clone())));
+    });
     let mut keys: Vec<(Stretch, RecentKey)> = Vec::new();
-    live.for_each_key(org, |stretch, key, hour, sums| {
+    live.for_each_key(Some(org), |stretch, (_, key), hour, sums| {
         if hour >= first_hour {
             keys.push((stretch, (key, [sums.requests, sums.refusals])));
         }
@@ -189,13 +191,13 @@ pub(crate) fn read_key(
 }
 
 /// Usage in memory, without stretches of the journal that are stored meanwhile.
-fn uncovered<T>(live: Vec<(Stretch, T)>, stored: &StoredUsage) -> impl Iterator<Item = T> {
+pub(crate) fn uncovered<T>(live: Vec<(Stretch, T)>, stored: &StoredUsage) -> impl Iterator<Item = T> {
     let covered = stored.covered;
     live.into_iter().filter(move |(stretch, _)| stretch.follows(covered)).map(|(_, usage)| usage)
 }
 
 /// The stored usage of the journal of this process; fails while the index is behind.
-fn stored(directory: &Path, live: &LiveIndex) -> io::Result<StoredUsage> {
+pub(crate) fn stored(directory: &Path, live: &LiveIndex) -> io::Result<StoredUsage> {
     let stretches = live.stretches();
     let stored = lookup::stored_usage(directory).map_err(io::Error::other)?;
     let is_there = |segment: &Segment| {

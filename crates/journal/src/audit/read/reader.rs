@@ -169,12 +169,13 @@ impl Reader {
         Ok((&self.directory, live.ok_or_else(|| io::Error::other("the process that writes it has its index"))?))
     }
 
-    /// Adds the usage of the journal up. Memory is bounded by the rows and the uses that are open at a time.
+    /// Adds the usage of the journal up. Memory is bounded by the rows and the uses that are open at a time; by the
+    /// index, where this process writes the journal and whole days are asked for, by the rows.
     ///
     /// # Errors
     /// If the segments cannot be read, or a compressed one is damaged.
     pub fn usage(&self, query: UsageQuery, now: Micros) -> io::Result<UsageReport> {
-        metering::read_usage(&self.directory, query, now, &self.stop)
+        metering::read_usage((&self.directory, self.live.as_deref()), query, now, &self.stop)
     }
 
     /// Follows the journal: the first poll returns up to `last` records that are complete, each later poll those

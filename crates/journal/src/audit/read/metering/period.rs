@@ -23,7 +23,7 @@ pub enum BillingPeriod {
 }
 
 /// One billing period: the times from `start` on and before `end`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct PeriodSpan {
     /// The first time within the period.
     pub start: Micros,

@@ -53,11 +53,23 @@ pub struct UsageRow {
 /// Place of a row: its period, its gateway by the number of its name, and its subject.
 type RowKey = (Micros, u32, SubjectKey);
 
+/// A subject, as it is looked up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-enum SubjectKey {
+pub(super) enum SubjectKey {
     Org(OrgId),
     Key(OrgId, Option<KeyId>),
     Route(Option<RouteName>),
+}
+
+impl SubjectKey {
+    /// The subject, as it is shown.
+    pub(super) fn subject(self) -> UsageSubject {
+        match self {
+            Self::Org(org) => UsageSubject::Org(org),
+            Self::Key(org, key) => UsageSubject::Key(org, key),
+            Self::Route(route) => UsageSubject::Route(route.map(|route| route.as_str().to_owned())),
+        }
+    }
 }
 
 /// Tally of the uses that begin within the range of a query.
@@ -170,12 +182,7 @@ impl UsageTally {
 
     fn new_row(&self, subject: SubjectKey) -> UsageRow {
         let gateway = self.query.by_gateway.then(|| self.names.name(self.gateway));
-        let subject = match subject {
-            SubjectKey::Org(org) => UsageSubject::Org(org),
-            SubjectKey::Key(org, key) => UsageSubject::Key(org, key),
-            SubjectKey::Route(route) => UsageSubject::Route(route.map(|route| route.as_str().to_owned())),
-        };
-        UsageRow::empty(self.period, gateway, subject)
+        UsageRow::empty(self.period, gateway, subject.subject())
     }
 }
 

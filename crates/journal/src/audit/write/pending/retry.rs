@@ -57,7 +57,7 @@ impl PendingLines {
             let kept = line::event_kind(line).is_some_and(|kind| keep(kind, line::event_id(line)));
             if let Some(body) = frame::extract_body(line).filter(|_| kept) {
                 // Rare, so that the event is read from its line.
-                IndexedEvent::from_line(line).into_iter().for_each(|event| self.index(event));
+                IndexedEvent::from_line(line).ok().flatten().into_iter().for_each(|event| self.index(event));
                 self.push(&body);
             }
         }
