@@ -16,8 +16,8 @@ use domain::key::{KeyId, OrgTag};
 use domain::refusal::Refusal;
 use futures_util::future::join_all;
 use journal::audit::{
-    Addresses, AuditView, Durability, Fleet, Journal, LowWater, OnUnavailable, Outcome, RefusalRecords, Settings,
-    UsageRange, Use, UseEnd, ViewScope,
+    Addresses, AuditView, BillingPeriod, Durability, Fleet, Journal, LowWater, OnUnavailable, Outcome, Reader,
+    RefusalRecords, Settings, UsageBy, UsageQuery, UsageRange, Use, UseEnd, ViewScope,
 };
 use journal::shipping::{self, Destination, PostgresqlSettings, ShippedRecords, Shippers, SinkSettings};
 use platform::metrics::Metrics;
@@ -102,6 +102,18 @@ fn main() {
         let of_key = || reader.key_usage(org, keys[7], range, clock::now()).unwrap().periods.len();
         let (of_org, of_key) = (measure(of_org), measure(of_key));
         println!("{:>4}: organization {of_org}, key {of_key}", range.name());
+    }
+    let other = Reader::open(&settings.path).unwrap();
+    for (by, per) in [(UsageBy::Org, BillingPeriod::Month), (UsageBy::Key, BillingPeriod::Day)] {
+        let query = UsageQuery { by, per, since: None, until: None, by_gateway: false, org: None, budget: None };
+        let rows = |reader: &Reader| reader.usage(query, clock::now()).unwrap().rows.len();
+        let begun = Instant::now();
+        let scanned = rows(&other);
+        let seconds = begun.elapsed().as_secs_f64();
+        println!(
+            "usage by {by:?} and {per}, {scanned} rows: {}; by the journal {seconds:.1} s",
+            measure(|| rows(&reader))
+        );
     }
     if let Some(url) = text_option("--postgresql") {
         read_all_gateways(&journal, &url, org, keys[7]);

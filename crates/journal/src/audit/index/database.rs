@@ -20,8 +20,8 @@ pub(crate) const FILE: &str = "index.db";
 /// again.
 const VERSION: i64 = 6;
 /// - `segment`, `part`: the parts of a segment in which ids occur ([`super::segment_parts`]).
-/// - `covered`: one row, the point up to which the usage of the journal is added up, the time from which on it has all of
-///   it, and the number of damaged lines that it lacks. They stay when segments are removed.
+/// - `covered`: one row, the point up to which the usage of the journal is added up, the time from which on it has all
+///   of it, and the number of damaged lines that it lacks. They stay when segments are removed.
 /// - `usage`: sums of an organization in an hour, of the keys of one part or of the routes ([`super::usage_rows`]), and
 ///   their checksum. Hours are numbered from the epoch; those of a day that is over are together in its first one.
 /// - `last`: the line of the last admitted or refused use of a key and, once it has ended in a line of its own, that

@@ -121,8 +121,8 @@ impl LiveIndex {
         }
     }
 
-    /// Calls `each` with the sums of the keys of one organization or all, by stretch and hour. The threads that write wait for
-    /// some keys at a time, not for all; of a segment that is stored meanwhile, some keys may be missing.
+    /// Calls `each` with the sums of the keys of one organization or all, by stretch and hour. The threads that write
+    /// wait for some keys at a time, not for all; of a segment that is stored meanwhile, some keys may be missing.
     pub(crate) fn for_each_key(&self, org: Option<OrgId>, mut each: impl FnMut(Stretch, KeyOwner, u64, &UsageSums)) {
         for stretch in self.stretches() {
             let mut from = Some(0);

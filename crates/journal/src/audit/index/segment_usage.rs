@@ -194,8 +194,8 @@ impl SegmentUsage {
         &self.routes
     }
 
-    /// Calls `each` with the sums of the keys of one organization or all, by hour: those from a place on, at most so many
-    /// keys. Returns the place from which to go on; `None` at the end.
+    /// Calls `each` with the sums of the keys of one organization or all, by hour: those from a place on, at most so
+    /// many keys. Returns the place from which to go on; `None` at the end.
     pub(crate) fn for_each_key(
         &self,
         org: Option<OrgId>,

@@ -5,9 +5,9 @@
 //!   of the clock, so no period divides it.
 //! - **Nothing is left out silently.** A report names the time from which on the journal has every record: retention,
 //!   or something else, has removed earlier segments. It has the number of damaged lines.
-//! - The process that writes the journal answers by the sums of its index ([`indexed`]), where whole days are asked for.
-//!   Else, the journal is read once, in order, and only where the index says that uses of the range are, or where the
-//!   outcome of a use can still come.
+//! - The process that writes the journal answers by the sums of its index ([`indexed`]), where whole days are asked
+//!   for. Else, the journal is read once, in order, and only where the index says that uses of the range are, or where
+//!   the outcome of a use can still come.
 
 pub(crate) mod period;
 pub(crate) mod query;
