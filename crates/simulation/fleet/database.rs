@@ -29,6 +29,11 @@ impl Database {
         self.records.get(record)?.get(field)
     }
 
+    /// All records, in no order.
+    pub fn records(&self) -> impl Iterator<Item = (&Bytes, &Fields)> {
+        self.records.iter()
+    }
+
     pub fn fields(&self, record: &[u8]) -> Option<&Fields> {
         self.records.get(record)
     }
@@ -53,6 +58,15 @@ impl Database {
 }
 
 impl Write {
+    /// Its record, field and value.
+    pub fn parts(&self) -> (&Bytes, Option<&Bytes>, Option<&Bytes>) {
+        match self {
+            Self::Set { record, field, value } => (record, Some(field), Some(value)),
+            Self::Remove { record, field } => (record, Some(field), None),
+            Self::Delete { record } => (record, None, None),
+        }
+    }
+
     pub fn set(record: &[u8], field: &[u8], value: &[u8]) -> Self {
         Self::Set { record: record.into(), field: field.into(), value: value.into() }
     }

@@ -7,7 +7,6 @@ use std::rc::Rc;
 use mlua::{Function, Lua, MultiValue, Value, Variadic};
 
 use super::database::{Bytes, Database, Write};
-use super::options::Break;
 
 const BUCKET: &str = include_str!("../../state/src/redis/scripts/bucket.lua");
 const SLOT_LEASES: &str = include_str!("../../state/src/redis/scripts/slot_leases.lua");
@@ -16,6 +15,9 @@ const SLOT_REPORT: &str = include_str!("../../state/src/redis/scripts/slot_repor
 const HEARTBEAT: &str = include_str!("../../state/src/redis/scripts/heartbeat.lua");
 const SIGN_OF_LIFE: &str = include_str!("../../state/src/redis/scripts/sign_of_life.lua");
 const ASSERT_REVOCATIONS: &str = include_str!("../../state/src/redis/scripts/assert_revocations.lua");
+
+/// An expression of a script, and another one in its place.
+pub type Patch = (&'static str, &'static str);
 
 /// A script of the Redis state.
 #[derive(Clone, Copy, Debug)]
@@ -56,45 +58,29 @@ pub struct Scripts {
 }
 
 impl Scripts {
-    pub fn new(broken: Option<Break>) -> Self {
+    /// The scripts with these patches, which break them on purpose.
+    ///
+    /// # Panics
+    /// A patch is of an expression that no script has.
+    pub fn new(patches: &[Patch]) -> Self {
         let lua = Lua::new();
         let running = Rc::<RefCell<Running>>::default();
         bind(&lua, &running);
         // As `crates/state/src/redis/scripts.rs` puts them together.
-        let decide = [BUCKET, SLOT_LEASES, DECIDE].concat();
-        let decide = match broken {
-            Some(Break::Bucket) => replaced(&decide, "level - (unreported + excess) * per", "level"),
-            Some(Break::Cost) => replaced(&decide, "unreported + excess", "unreported"),
-            Some(Break::AnyPeriod) => replaced(&decide, "since == start and returned", "returned"),
-            Some(Break::NoTotal) => {
-                let both = "newly_reported(report .. 'r', returned), newly_reported(report .. 'x', exceeded)";
-                replaced(&decide, both, "returned, exceeded")
-            }
-            Some(Break::Estimate) => replaced(&decide, "spent + reserve", "spent + math.floor(reserve / 2)"),
-            _ => decide,
-        };
-        let slot_report = [BUCKET, SLOT_LEASES, SLOT_REPORT].concat();
-        let slot_report = match broken {
-            Some(Break::Slots) => replaced(&slot_report, "held = absolute", "held = 0"),
-            Some(Break::KeySlots) => replaced(&slot_report, "held = absolute", "held = KEYS[2] and 0 or absolute"),
-            _ => slot_report,
-        };
-        let [decide, slot_report] = [decide, slot_report].map(|text| match broken {
-            Some(Break::Absence) => replaced(&text, "local extends = was_away", "local extends = false"),
-            Some(Break::SignOfLife) => replaced(&text, "then return since end", "then return now end"),
-            _ => text,
-        });
-        let [heartbeat, sign] = [HEARTBEAT, SIGN_OF_LIFE].map(|text| [BUCKET, text].concat());
-        let believes_lost_registry = broken == Some(Break::Registry);
-        let heartbeat = if believes_lost_registry {
-            let heartbeat = replaced(&heartbeat, "local is_whole = now >= whole_from", "local is_whole = true");
-            replaced(&heartbeat, "math.max(latest_of_all, latest, seen)", "latest")
-        } else {
-            heartbeat
-        };
-        let texts = [decide, slot_report, heartbeat, ASSERT_REVOCATIONS.to_owned(), sign];
+        let mut texts = [
+            [BUCKET, SLOT_LEASES, DECIDE].concat(),
+            [BUCKET, SLOT_LEASES, SLOT_REPORT].concat(),
+            [BUCKET, HEARTBEAT].concat(),
+            ASSERT_REVOCATIONS.to_owned(),
+            [BUCKET, SIGN_OF_LIFE].concat(),
+        ];
+        for (expression, by) in patches {
+            let is_there = texts.iter().any(|text| text.contains(expression));
+            assert!(is_there, "no script has {expression} any more");
+            texts = texts.map(|text| text.replace(expression, by));
+        }
         let functions = texts.map(|text| lua.load(text).into_function().unwrap());
-        Self { lua, functions, running, believes_lost_registry }
+        Self { lua, functions, running, believes_lost_registry: false }
     }
 
     /// Runs a script on a server; `running` is that server's.
@@ -120,12 +106,6 @@ impl Scripts {
             other => panic!("{script:?} returned {other:?}"),
         }
     }
-}
-
-/// The script with one expression replaced, to break it on purpose.
-fn replaced(script: &str, expression: &str, by: &str) -> String {
-    assert!(script.contains(expression), "the script has no {expression} any more");
-    script.replace(expression, by)
 }
 
 fn bind(lua: &Lua, running: &Rc<RefCell<Running>>) {

@@ -1,5 +1,7 @@
 //! Options of a run.
 
+use super::lua::Patch;
+
 /// Mechanism that is switched off on purpose, so that its bound breaks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Break {
@@ -67,6 +69,29 @@ impl Break {
             Self::Sync => "sync",
             Self::Registry => "registry",
             Self::Lost => "lost-state",
+        }
+    }
+
+    /// The places of the scripts where it is switched off.
+    pub fn patches(self) -> &'static [Patch] {
+        match self {
+            Self::Bucket => &[("level - (unreported + excess) * per", "level")],
+            Self::Cost => &[("unreported + excess", "unreported")],
+            Self::AnyPeriod => &[("since == start and returned", "returned")],
+            Self::NoTotal => &[(
+                "newly_reported(report .. 'r', returned), newly_reported(report .. 'x', exceeded)",
+                "returned, exceeded",
+            )],
+            Self::Estimate => &[("spent + reserve", "spent + math.floor(reserve / 2)")],
+            Self::Slots => &[("held = absolute", "held = 0")],
+            Self::KeySlots => &[("held = absolute", "held = KEYS[2] and 0 or absolute")],
+            Self::Absence => &[("local extends = was_away", "local extends = false")],
+            Self::SignOfLife => &[("then return since end", "then return now end")],
+            Self::Registry => &[
+                ("local is_whole = now >= whole_from", "local is_whole = true"),
+                ("math.max(latest_of_all, latest, seen)", "latest"),
+            ],
+            Self::Revocation | Self::Audit | Self::Sync | Self::Lost => &[],
         }
     }
 

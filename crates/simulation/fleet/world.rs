@@ -13,7 +13,7 @@ use super::disk::Disk;
 use super::event::{Command, Event, Process, Queue};
 use super::gateway::{Gateway, YEAR};
 use super::lua::Scripts;
-use super::options::Options;
+use super::options::{Break, Options};
 use super::product::Product;
 use super::random::Random;
 use super::requests::Request;
@@ -111,6 +111,8 @@ impl World {
             })
             .collect();
         let names = RecordNames::new("keygate");
+        let mut scripts = Scripts::new(options.broken.map_or(&[], Break::patches));
+        scripts.believes_lost_registry = options.broken == Some(Break::Registry);
         let mut world = Self {
             now: 0,
             end: options.seconds * 1_000_000,
@@ -118,7 +120,7 @@ impl World {
             load: Random::new(random.next()),
             network: Random::new(random.next()),
             chance: Random::new(random.next()),
-            scripts: Scripts::new(options.broken),
+            scripts,
             product: Product::new(options.broken),
             shards,
             gateways: Vec::new(),

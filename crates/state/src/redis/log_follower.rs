@@ -47,7 +47,16 @@ pub struct LogFollower {
     checks_due: Vec<Instant>,
 }
 
+/// All that its next step depends on.
+impl std::fmt::Debug for LogFollower {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let seen = (self.failovers_seen, *self.log.subscribe().borrow());
+        f.debug_tuple("LogFollower").field(&self.place).field(&seen).field(&self.checks_due).finish()
+    }
+}
+
 /// A place in the shared log. The number 0 is the beginning, which has no content.
+#[derive(Debug)]
 enum Place {
     Unknown,
     /// The end, when its number was read; its content is not known yet.

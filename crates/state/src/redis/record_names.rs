@@ -189,7 +189,8 @@ impl RecordNames {
         format!("{}:{{alive:{number}}}", self.prefix)
     }
 
-    pub(super) fn session(&self, digest: &TokenDigest) -> String {
+    /// The record of the session with this digest.
+    pub fn session(&self, digest: &TokenDigest) -> String {
         format!("{}:session:{}", self.prefix, hex(digest.as_bytes()))
     }
 
@@ -219,7 +220,7 @@ impl RecordNames {
     }
 
     /// Management tokens by id.
-    pub(super) fn management_tokens(&self) -> String {
+    pub fn management_tokens(&self) -> String {
         format!("{}:{{tokens}}:records", self.prefix)
     }
 

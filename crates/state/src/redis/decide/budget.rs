@@ -19,6 +19,7 @@ use domain::identity::OrgId;
 pub(super) const BUDGET_LENGTH: usize = 8 * 9;
 
 /// The budget of a cached key.
+#[derive(Debug)]
 pub(super) struct KeyBudget {
     pub(super) budget: Budget,
     /// Shared by all cached keys of the subject.
@@ -26,6 +27,7 @@ pub(super) struct KeyBudget {
 }
 
 /// Counter of a subject, as this gateway knows it.
+#[derive(Debug)]
 pub(super) struct BudgetCounter {
     subject: BudgetSubject,
     /// Units that have come back; not told Redis yet, as far as is known.
@@ -35,7 +37,7 @@ pub(super) struct BudgetCounter {
 }
 
 /// Units that came back, and by which responses exceeded their reservations, as totals under a name, of one period.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Untold {
     name: [u8; 8],
     start: Micros,
@@ -46,7 +48,7 @@ pub(super) struct Untold {
 }
 
 /// The part of a decide call about a budget.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct BudgetCall {
     budget: Budget,
     /// Time by the clock of Redis, as far as this gateway knows it.

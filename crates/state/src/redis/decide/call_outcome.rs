@@ -39,6 +39,7 @@ pub enum CallOutcome {
 pub type CallResult = Result<CallOutcome, DecideError>;
 
 /// Request and slot reports of a call.
+#[derive(Debug)]
 pub struct DecideInput {
     pub(super) evaluation: Evaluation,
     pub(super) now: Micros,

@@ -74,7 +74,7 @@ impl From<&DecideError> for Unavailable {
 }
 
 /// The gateway's evaluation of its cached records, which the script applies if they are current.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub enum Evaluation {
     /// The records allow the request, which costs so much.
     Allowed {

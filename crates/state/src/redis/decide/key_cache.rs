@@ -82,6 +82,7 @@ pub struct CachedKey {
 }
 
 /// Slots of a key with a limit of requests in flight of its own.
+#[derive(Debug)]
 pub(super) struct KeySlots {
     /// The limit.
     pub(super) concurrent: u32,
@@ -234,6 +235,23 @@ impl CachedKey {
             self.user_removed.store(true, Ordering::Relaxed);
         }
         self.revocations_seen.store(generation, Ordering::Release);
+    }
+}
+
+/// All that the next decision depends on. Secrets and digests are left out.
+impl std::fmt::Debug for CachedKey {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let versions = (self.key_version, self.org_version, self.user_version);
+        let withdrawn = (&self.revoked, &self.user_removed, &self.revocations_seen);
+        f.debug_struct("CachedKey")
+            .field("versions", &versions)
+            .field("withdrawn", &withdrawn)
+            .field("slots", &self.slots)
+            .field("budget", &self.budget)
+            .field("usage", &self.usage)
+            .field("confirmed", &self.confirmed)
+            .field("verdict", &self.verdict)
+            .finish_non_exhaustive()
     }
 }
 

@@ -12,7 +12,7 @@ use redis_client::CommandError;
 /// Slot reports of a call.
 ///
 /// - Each ends with the call, one way or the other; dropped, both count as lost ([`PendingReport`]).
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct PendingReports {
     /// None for a refused request, which needs no valid lease.
     pub(super) org: Option<PendingReport>,

@@ -61,6 +61,15 @@ pub struct DeciderShared {
     pub(super) health: DecisionHealth,
 }
 
+/// All that the next step depends on, but for the cached keys ([`DeciderShared::cached`]).
+impl std::fmt::Debug for DeciderShared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let unreported = self.unreported_keys.0.lock().len();
+        let numbers = (unreported, self.verdict_epoch(), &self.clock_ahead);
+        f.debug_tuple("DeciderShared").field(&self.slots).field(&numbers).finish()
+    }
+}
+
 impl DeciderShared {
     /// The state of a gateway that starts at `now`, with an empty cache.
     pub fn new(

@@ -53,6 +53,7 @@ pub enum Step {
 pub type Next = ControlFlow<Result<Decision, DecideError>, Step>;
 
 /// Progress of one decision.
+#[derive(Debug)]
 pub struct DecisionSteps {
     /// Epoch of local verdicts in which it began.
     epoch: u64,

@@ -11,10 +11,11 @@ use domain::quota::Quota;
 
 /// Usage of a cached key, shared by the entries of all its secrets and by the calls in flight. It stays when the rest
 /// of a cache entry is replaced by a newer version; dropped with uses that were not reported, it loses these.
+#[derive(Debug)]
 pub struct CachedUsage(Mutex<UsageState>);
 
 /// - `bucket` is measured in the effective quota.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct UsageState {
     pub(super) bucket: Bucket,
     /// Uses that Redis has counted.
@@ -32,7 +33,7 @@ pub(super) struct UsageState {
 ///
 /// - Redis is sent the total under a name that is used for nothing else, and counts what is more than it had under that
 ///   name. So a report whose reply was lost can be repeated, and no use counts twice.
-#[derive(Clone, Copy, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct UnreportedUses {
     /// The name. Once all is reported, the next uses begin with another one: what Redis stores of this one expires.
     pub(super) name: [u8; 8],

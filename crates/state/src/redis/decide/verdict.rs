@@ -14,7 +14,7 @@ use domain::refusal::Refusal;
 const REFUSALS_IN_A_ROW: u32 = 3;
 
 /// Verdict on a cached key.
-#[derive(Default)]
+#[derive(Debug, Default)]
 pub(super) struct Verdict {
     /// Refusals in a row; zero for nearly all keys, whose decisions look no further.
     refusals: AtomicU32,
@@ -22,7 +22,7 @@ pub(super) struct Verdict {
 }
 
 /// The last refusal by Redis.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub(super) struct Basis {
     pub(super) refusal: Refusal,
     /// Time of the request that was refused. Redis decided no earlier.

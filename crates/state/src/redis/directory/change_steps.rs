@@ -34,6 +34,7 @@ impl ChangeWrite {
 }
 
 /// Progress of one change.
+#[derive(Debug)]
 pub struct ChangeSteps {
     /// Time for an attempt, and after which no other one begins.
     pub limit: Duration,

@@ -46,6 +46,11 @@ impl Entry {
         self.confirmation(history).is_some()
     }
 
+    /// Histories that have confirmed it.
+    pub(super) fn histories(&self) -> impl Iterator<Item = &str> {
+        self.confirmations.iter().map(|confirmation| &*confirmation.history)
+    }
+
     /// Notes that a server had the revocation when it described itself so.
     pub(super) fn confirm(&mut self, replication: &Replication, now: Instant) {
         if self.is_confirmed_in(&replication.history) {

@@ -24,7 +24,7 @@ use redis_client::Replication;
 const CAPACITY: usize = 100_000;
 
 /// A revocation that a server may lack.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Kept {
     /// Hash slot of its records.
     pub slot: u16,
@@ -69,6 +69,16 @@ impl Drop for LackingServer {
     fn drop(&mut self) {
         let before = self.0.lacking.fetch_sub(1, Ordering::Relaxed);
         debug_assert!(before > 0, "each server is counted once");
+    }
+}
+
+/// The revocations, each with the histories that have it.
+impl std::fmt::Debug for KeptRevocations {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let text = |entry: &Entry| format!("{:?} {:?}", entry.revocation, entry.histories().collect::<Vec<_>>());
+        let mut kept: Vec<_> = self.entries.iter().map(|entry| text(&entry)).collect();
+        kept.sort_unstable();
+        f.debug_tuple("KeptRevocations").field(&kept).finish()
     }
 }
 
@@ -125,7 +135,8 @@ impl KeptRevocations {
         self.entries.contains_key(&Subject::User(user))
     }
 
-    pub(crate) fn has_session(&self, digest: &TokenDigest) -> bool {
+    /// Returns whether the end of a session is kept.
+    pub fn has_session(&self, digest: &TokenDigest) -> bool {
         self.sessions.load(Ordering::Acquire) > 0 && self.entries.contains_key(&Subject::Session(*digest.as_bytes()))
     }
 
@@ -135,7 +146,7 @@ impl KeptRevocations {
     }
 
     /// Time of the revocation of a management token, if it is kept.
-    pub(crate) fn token_revoked(&self, token: TokenId) -> Option<Micros> {
+    pub fn token_revoked(&self, token: TokenId) -> Option<Micros> {
         match *self.entries.get(&Subject::Token(token))?.revocation {
             Revocation::Token { at, .. } => Some(at),
             _ => unreachable!("a revocation is kept under its subject"),

@@ -42,6 +42,7 @@ pub struct SlotLease {
 ///
 /// - `held` is the number of [`Permit`]s that exist; each adds one to `released` when it is dropped.
 /// - A lease that is `Unregistered` holds nothing.
+#[derive(Debug)]
 pub(super) struct LeaseData {
     /// Permits that exist.
     pub(super) held: u32,
@@ -90,7 +91,7 @@ pub(super) enum LeaseState {
 }
 
 /// A resync that has begun.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct Resync {
     /// The slots held at its begin.
     pub(super) held: u32,
@@ -104,7 +105,7 @@ pub struct Resync {
 pub(crate) struct Permit(Arc<SlotLease>);
 
 /// Reply of `slot_report.lua`.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SlotReportReply {
     /// The report was applied, and the lease renewed; so many slots of the organization or key are taken.
     Done(u32),
@@ -311,6 +312,15 @@ impl Permit {
 impl Drop for Permit {
     fn drop(&mut self) {
         self.0.release();
+    }
+}
+
+/// All that its next step depends on: of the commands, only that one came since the last visit.
+impl std::fmt::Debug for SlotLease {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let LeaseData { commands, commands_at_visit, .. } = *self.data();
+        let data = LeaseData { commands: commands - commands_at_visit.min(commands), commands_at_visit: 0, ..*self.data() };
+        f.debug_tuple("SlotLease").field(&self.subject).field(&data).finish()
     }
 }
 

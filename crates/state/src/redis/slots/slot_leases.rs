@@ -96,6 +96,16 @@ impl SlotReport {
     }
 }
 
+/// All that the next step depends on.
+impl std::fmt::Debug for SlotLeases {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (membership, failovers) = (self.membership(), self.failovers());
+        let mut leases: Vec<_> = self.leases.iter().map(|lease| format!("{:?}", lease.value())).collect();
+        leases.sort_unstable();
+        f.debug_tuple("SlotLeases").field(&leases).field(&membership).field(&self.signs).field(&failovers).finish()
+    }
+}
+
 impl SlotLeases {
     /// Number of failovers of the servers so far.
     pub(crate) fn failovers(&self) -> u64 {

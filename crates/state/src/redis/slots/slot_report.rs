@@ -29,6 +29,14 @@ pub struct PendingReport {
     done: bool,
 }
 
+impl std::fmt::Debug for PendingReport {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let Self { released, generation, may_register, overtakes_releases, begun, renewed, .. } = self;
+        let command = (released, generation, may_register, overtakes_releases);
+        f.debug_tuple("PendingReport").field(&self.lease.subject).field(&command).field(begun).field(renewed).finish()
+    }
+}
+
 impl PendingReport {
     /// Begins a command at `now`; `None` when the lease is in doubt and has to be resynced first.
     pub(crate) fn begin(lease: &Arc<SlotLease>, now: Instant) -> Option<Self> {
