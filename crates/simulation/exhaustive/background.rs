@@ -22,12 +22,10 @@ use crate::world::{World, instant, steady};
 impl World {
     /// All that a connected gateway does again and again, delivered at once.
     pub fn do_background(&mut self, gateway: usize) {
-        // Without it the gateways are the same but for their names.
-        if self.scene.is_offline {
-            self.register(gateway);
-        }
         self.send_sign(gateway);
-        self.watch_identity(gateway);
+        if self.scene.reads_identity {
+            self.watch_identity(gateway);
+        }
         self.read_log(gateway);
         for work in [Self::assert_revocations, Self::visit_leases, Self::report_uses] {
             work(self, gateway);
@@ -208,6 +206,15 @@ impl World {
         let replication = Replication { history, is_primary: true, ..Default::default() };
         self.gateways[gateway].kept.confirm(kept, &replication);
         self.oracle_note_assertion(gateway);
+    }
+
+    /// Registers both gateways, until each has seen the other one. Only where a scene has shares: without, the gateways
+    /// are the same but for their names.
+    pub fn register_all(&mut self, first: usize) {
+        let rounds = if self.scene.is_offline { 3 } else { 0 };
+        for gateway in [first, 1 - first].repeat(rounds) {
+            self.register(gateway);
+        }
     }
 
     /// A heartbeat of the registration.

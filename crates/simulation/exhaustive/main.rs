@@ -37,7 +37,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use model::Search;
-use mutants::{Fault, MUTANTS};
+use mutants::{Fault, MUTANTS, Mutant};
 use scenes::SCENES;
 use stateright::{Checker as _, Model as _};
 use world::Action;
@@ -78,7 +78,22 @@ fn print_history(search: &Search, history: &[Action]) {
     println!("     {:?}", world.oracle.violation);
 }
 
+fn debug() {
+    use directory::*;
+    use Action::*;
+    for (name, fault, history) in [
+        ("shares", Fault::None, vec![Request(0, Credential::Key), GiveUp(0), Hang, Request(0, Credential::Key), GiveUp(0), Report(0), Arrive(0), GiveUp(0), Report(0)]),
+        ("credentials", Fault::NoKeeping, vec![Withdraw(0, Withdrawal::Session), Deliver(0), Deliver(0), FailOver(2), Notice(0), Request(0, Credential::Session), Deliver(0)]),
+    ] {
+        let scene = SCENES.iter().find(|scene| scene.name == name).unwrap();
+        let one = Search { scene, depth: 20, most: scene.most, patches: &[], fault, rests: 16 };
+        println!("{name}");
+        print_history(&one, &history);
+    }
+}
+
 fn main() -> ExitCode {
+    if std::env::args().any(|a| a == "--debug") { debug(); return ExitCode::SUCCESS; }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     let value = |name: &str| arguments.iter().skip_while(|one| *one != name).nth(1).cloned();
     let level = usize::from(arguments.iter().any(|argument| argument == "--whole"));
@@ -88,7 +103,7 @@ fn main() -> ExitCode {
         println!("{:<14} {:>10} {:>6} {:>8}", "scene", "states", "depth", "seconds");
         for scene in SCENES.iter().filter(|scene| only.as_ref().is_none_or(|only| *only == scene.name)) {
             let depth = depth.unwrap_or(scene.depths[level]);
-            let one = Search { scene, depth, patches: &[], fault: Fault::None, rests: 16 };
+            let one = Search { scene, depth, most: scene.most, patches: &[], fault: Fault::None, rests: 16 };
             let found = search(&one);
             println!("{:<14} {:>10} {:>6} {:>8.1}", scene.name, found.states, found.depth, found.seconds);
             if let Some(history) = found.history {
@@ -97,11 +112,19 @@ fn main() -> ExitCode {
             }
         }
     }
+    if arguments.iter().any(|argument| argument == "--scenes") {
+        return if is_broken { ExitCode::FAILURE } else { ExitCode::SUCCESS };
+    }
     for mutant in MUTANTS.iter().filter(|mutant| only.as_ref().is_none_or(|only| *only == mutant.scene)) {
         let scene = SCENES.iter().find(|scene| scene.name == mutant.scene).unwrap();
-        let (depth, patches, fault) = (depth.unwrap_or(scene.depths[1]), mutant.patches, mutant.fault);
-        let one = Search { scene, depth, patches, fault, rests: 16 };
-        let found = search(&one);
+        let Mutant { depth, most, patches, fault, .. } = *mutant;
+        let mut one = Search { scene, depth, most, patches, fault, rests: u64::MAX };
+        let mut found = search(&one);
+        if found.history.is_none() {
+            // What a step does not show may be seen at rest.
+            one.rests = 1;
+            found = search(&one);
+        }
         println!("\nmutant: {} ({:?}, {} states, {:.1} s)", mutant.name, mutant.breaks, found.states, found.seconds);
         match found.history {
             Some(history) => print_history(&one, &history),

@@ -69,6 +69,13 @@ pub enum Pending {
     Confirm(usize, Confirming),
 }
 
+impl Pending {
+    /// Of a request that was decided without the reply.
+    pub fn is_late(&self) -> bool {
+        matches!(self, Self::Decide(pending) if pending.is_late)
+    }
+}
+
 /// A decide call in flight.
 #[derive(Debug)]
 pub struct PendingDecide {

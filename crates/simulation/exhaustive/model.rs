@@ -10,9 +10,11 @@ use std::rc::Rc;
 
 use stateright::{Model, Property};
 
+use crate::directory::Directory;
 use crate::lua::{Patch, Scripts};
 use crate::mutants::Fault;
-use crate::scenes::{Invariant, Scene};
+use crate::scenes::{Invariant, Most, Scene};
+use crate::server::Prepared;
 use crate::world::{Action, World};
 
 /// A search: a scene, a depth, and a mechanism that is switched off.
@@ -20,6 +22,8 @@ use crate::world::{Action, World};
 pub struct Search {
     pub scene: &'static Scene,
     pub depth: usize,
+    /// How often each kind of step is taken: as the scene says, or less often.
+    pub most: Most,
     pub patches: &'static [Patch],
     pub fault: Fault,
     /// Of so many states one is also brought to rest: every request must have its answer, every slot be back.
@@ -49,19 +53,30 @@ impl Hash for State {
     }
 }
 
+/// Interpreter and directory of a scene with its patches, and what its preparation has led to.
+struct Cached {
+    scripts: Rc<Scripts>,
+    directory: Rc<Directory>,
+    prepared: Option<Prepared>,
+}
+
 thread_local! {
-    /// Interpreters of this thread, by the patches of their scripts.
-    static SCRIPTS: RefCell<HashMap<&'static [Patch], Rc<Scripts>>> = RefCell::default();
+    static CACHED: RefCell<HashMap<(&'static str, &'static [Patch]), Cached>> = RefCell::default();
 }
 
 impl Search {
     /// The world at the beginning.
     pub fn world(&self) -> World {
-        let scripts = SCRIPTS.with_borrow_mut(|scripts| {
-            let new = || Rc::new(Scripts::new(self.patches));
-            Rc::clone(scripts.entry(self.patches).or_insert_with(new))
-        });
-        World::new(self.scene, &scripts, self.fault)
+        CACHED.with_borrow_mut(|cached| {
+            let new = || Cached {
+                scripts: Rc::new(Scripts::new(self.patches)),
+                directory: Rc::new(Directory::new(self.scene)),
+                prepared: None,
+            };
+            let Cached { scripts, directory, prepared } =
+                cached.entry((self.scene.name, self.patches)).or_insert_with(new);
+            World::new((self.scene, self.most), scripts, Rc::clone(directory), self.fault, prepared)
+        })
     }
 
     fn state(&self, history: Vec<Action>, mut world: World) -> State {

@@ -25,13 +25,15 @@ pub struct Began {
     /// Losses of writes before it, and withdrawals that held then, at each gateway.
     losses: u32,
     withdrawn: [bool; GATEWAYS],
+    /// The organization had one slot.
+    is_narrowed: bool,
 }
 
 impl Began {
     pub fn text(self, place: impl Fn(usize) -> usize) -> String {
         let mut withdrawn = self.withdrawn;
         (0..GATEWAYS).for_each(|gateway| withdrawn[place(gateway)] = self.withdrawn[gateway]);
-        format!("{} {withdrawn:?}", self.losses)
+        format!("{} {withdrawn:?} {}", self.losses, self.is_narrowed)
     }
 }
 
@@ -101,7 +103,9 @@ impl Oracle {
             state.is_acknowledged && (!state.is_undone || is_obeyed)
         };
         let withdrawn = [0, 1].map(|gateway| self.withdrawn.iter().any(|(one, state)| holds(gateway, one, state)));
-        Began { losses: self.losses, withdrawn }
+        let narrowed = self.withdrawn.get(&Withdrawal::Narrowing);
+        let is_narrowed = narrowed.is_some_and(|state| state.is_acknowledged && !state.is_undone);
+        Began { losses: self.losses, withdrawn, is_narrowed }
     }
 
     /// All that its future depends on, with the gateways in this order.
@@ -115,7 +119,8 @@ impl Oracle {
         let mut deaths: Vec<_> = self.deaths.iter().map(|(_, died)| died).collect();
         deaths.sort_unstable();
         let numbers = (most_unknown, unsynced, self.hangs, self.losses, places, deaths);
-        format!("{tokens:?} {numbers:?} {withdrawn:?} {:?}", self.tallies)
+        let is_broken = self.violation.is_some();
+        format!("{is_broken} {tokens:?} {numbers:?} {withdrawn:?} {:?}", self.tallies)
     }
 
     /// An exchange has ended that reserved these units and cost those.
@@ -168,7 +173,7 @@ impl World {
     }
 
     /// Units that the counter of the budget has spent, and the start of their period.
-    fn spent(&self) -> Option<(u64, u64)> {
+    pub fn spent(&self) -> Option<(u64, u64)> {
         let field = self.server.field(&self.directory.key_record, b"spent")?;
         Some((number_at(field, 0) as u64, number_at(field, 1) as u64))
     }
@@ -185,9 +190,10 @@ impl World {
         if code == ADMITTED && packed.len() >= 40 {
             self.oracle.executed += 1;
             self.note_token();
-            let is_awaited = matches!(&message.pending, Some(Pending::Decide(pending)) if !pending.is_late);
-            if is_awaited {
-                self.check_slots(self.open(None) + 1, unknown);
+            if let Some(Pending::Decide(pending)) = message.pending.as_ref().filter(|pending| !pending.is_late()) {
+                let request = self.requests[pending.request].as_ref();
+                let began = request.map_or(Began::default(), |request| request.began);
+                self.check_slots(self.open(None) + 1, unknown, began);
             }
         }
         if TOO_MANY.contains(&code) {
@@ -249,9 +255,10 @@ impl World {
     }
 
     /// "Requests in flight per organization: 100, until the last byte of each response", and of a key.
-    fn check_slots(&mut self, open: u32, unknown: u32) {
+    fn check_slots(&mut self, open: u32, unknown: u32, began: Began) {
         self.oracle.most_unknown = self.oracle.most_unknown.max(unknown);
-        let limits = [Some(self.scene.slots), self.scene.key_slots];
+        let is_narrowed = began.is_narrowed && began.losses == self.oracle.losses;
+        let limits = [Some(if is_narrowed { 1 } else { self.scene.slots }), self.scene.key_slots];
         for limit in limits.into_iter().flatten() {
             if open > limit + self.oracle.most_unknown {
                 let most = self.oracle.most_unknown;
@@ -288,7 +295,7 @@ impl World {
         }
         if credential == Credential::Key {
             let open = self.open(None);
-            self.check_slots(open, 0);
+            self.check_slots(open, 0, began);
         }
         // "Revoking it takes effect at once": no request that begins after the acknowledgement, on every gateway; and
         // after a failover at each gateway that knows it.
@@ -394,19 +401,15 @@ impl World {
     }
 
     /// A failover has lost these writes.
-    pub fn note_lost_groups(&mut self, groups: &[Group]) {
+    pub fn note_lost_groups(&mut self, groups: &[Group], spent: (u64, u64)) {
         let per = self.directory.quota.per_micros() * u64::from(self.scene.cost.tokens());
         let uses: u64 = groups.iter().map(|group| group.uses).sum();
         self.oracle.lost += uses;
         self.oracle.excess = self.oracle.excess.saturating_sub(uses * per);
         self.oracle.losses += 1;
         self.oracle.unsynced = [true; GATEWAYS];
-        let (start, used) = self.spent().unwrap_or_default();
-        for (period, tally) in &mut self.oracle.tallies {
-            let used = if *period == start { used } else { 0 };
-            let cost = tally.ended + tally.open;
-            tally.forgotten = tally.forgotten.max(cost.saturating_sub(used));
-        }
+        let (start, used) = self.spent().filter(|(start, _)| *start == spent.0).unwrap_or((spent.0, 0));
+        self.oracle.tallies.entry(start).or_default().forgotten += spent.1.saturating_sub(used);
         let last = self.last_entry();
         let undone: Vec<_> = self.oracle.withdrawn.keys().copied().filter(|one| !self.is_written(*one)).collect();
         for (one, state) in &mut self.oracle.withdrawn {

@@ -25,7 +25,8 @@ impl World {
             let text = "a request has no answer, although nothing is lost any more".to_owned();
             return self.oracle.break_invariant(Invariant::Answers, text);
         }
-        let limit = self.scene.slots.min(self.scene.key_slots.unwrap_or(u32::MAX)).min(self.scene.tokens);
+        let slots = if self.changes.is_empty() { self.scene.slots } else { 1 };
+        let limit = slots.min(self.scene.key_slots.unwrap_or(u32::MAX)).min(self.scene.tokens);
         for number in 0..limit.min(3) as usize {
             self.rest_refusal = None;
             self.begin_request(number % GATEWAYS, Credential::Key);

@@ -85,13 +85,13 @@ pub struct Scene {
     pub max_loss: usize,
     /// Microseconds of a tick.
     pub tick: u64,
-    pub most: &'static [(Kind, u8)],
+    pub most: Most,
     /// Steps of a history: in the continuous integration, and in `make prove`.
     pub depths: [usize; 2],
 }
 
 impl Scene {
-    const fn new(name: &'static str, depths: [usize; 2], most: &'static [(Kind, u8)]) -> Self {
+    const fn new(name: &'static str, depths: [usize; 2], most: Most) -> Self {
         Self {
             name,
             slots: 2,
@@ -112,10 +112,14 @@ impl Scene {
         }
     }
 
-    /// Steps of a kind that a history has at most.
-    pub fn most(&self, kind: Kind) -> u8 {
-        self.most.iter().find(|(one, _)| *one == kind).map_or(0, |(_, most)| *most)
-    }
+}
+
+/// Steps of each kind that a history has at most.
+pub type Most = &'static [(Kind, u8)];
+
+/// Steps of a kind that a history has at most.
+pub fn most_of(most: Most, kind: Kind) -> u8 {
+    most.iter().find(|(one, _)| *one == kind).map_or(0, |(_, most)| *most)
 }
 
 use Kind::{Arrive, Assert, Deadline, FailOver, GiveUp, Hang, Kill, Lose, ReadLog, Report, Request, Step, Tick, Visit, Withdraw};
@@ -156,7 +160,7 @@ pub static SCENES: &[Scene] = &[
         ..Scene::new(
             "shares",
             [8, 11],
-            &[(Request, 4), (Arrive, 2), (GiveUp, 2), (Deadline, 2), (Report, 2), (Tick, 2), (Kill, 1), (FailOver, 1)],
+            &[(Request, 4), (Arrive, 1), (GiveUp, 3), (Deadline, 1), (Report, 2), (Hang, 2), (Tick, 1), (Kill, 1)],
         )
     },
     // A budget of three, of which each request reserves two, and the end of its period.

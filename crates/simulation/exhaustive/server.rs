@@ -8,6 +8,13 @@ use crate::lua::{Reply, Running, Script, Scripts};
 /// Server time at the beginning, in microseconds since the Unix epoch: 15 s before a day and a month end.
 pub const START: u64 = 1_801_440_000_000_000 - 15_000_000;
 
+/// What the preparation of a world has led to: it is the same for each history, and the scripts run once.
+#[derive(Clone, Default)]
+pub struct Prepared {
+    replies: Vec<Reply>,
+    database: Database,
+}
+
 /// Writes of one command, and the uses that the key's record counted with them.
 pub struct Group {
     pub writes: Vec<Write>,
@@ -29,12 +36,14 @@ pub struct Server {
     backup: Option<Database>,
     /// The next version of a changed record.
     versions: u64,
+    /// Replies of the preparation: to be recorded, or to be given again.
+    preparing: Option<(Prepared, bool)>,
 }
 
 impl Server {
     pub fn new(max_loss: usize) -> Self {
         let (running, replica, recent) = (Running::default(), Database::default(), VecDeque::new());
-        Self { running, replica, recent, max_loss, clock: 0, history: 1, backup: None, versions: 1 }
+        Self { running, replica, recent, max_loss, clock: 0, history: 1, backup: None, versions: 1, preparing: None }
     }
 
     pub fn time(&self, now: u64) -> u64 {
@@ -77,13 +86,39 @@ impl Server {
     /// Runs a script. Its writes reach the replica later; `key` is the record that counts uses.
     pub fn run(&mut self, scripts: &Scripts, now: u64, key: &[u8], call: (Script, &[Bytes], &[Vec<u8>])) -> Reply {
         let (script, keys, arguments) = call;
+        if let Some((prepared, true)) = &mut self.preparing {
+            return prepared.replies.pop().expect("the same scripts run");
+        }
         let before = self.uses(key);
         self.running.micros = self.time(now);
         let keys: Vec<&[u8]> = keys.iter().map(|key| &**key).collect();
         let arguments: Vec<&[u8]> = arguments.iter().map(Vec::as_slice).collect();
         let reply = scripts.run(script, &mut self.running, &keys, &arguments);
         self.replicate(self.uses(key).saturating_sub(before));
+        if let Some((prepared, false)) = &mut self.preparing {
+            prepared.replies.push(reply.clone());
+        }
         reply
+    }
+
+    /// Begins the preparation, with what an earlier one has led to.
+    pub fn begin_preparation(&mut self, before: Option<Prepared>) {
+        let has_replies = before.is_some();
+        self.preparing = Some((before.unwrap_or_default(), has_replies));
+    }
+
+    /// Ends it: the replica has all, and the history is the first. Returns what it has led to.
+    pub fn end_preparation(&mut self) -> Prepared {
+        let (mut prepared, has_replies) = self.preparing.take().expect("it was begun");
+        if has_replies {
+            self.running.database = prepared.database.clone();
+        } else {
+            prepared.replies.reverse();
+            prepared.database = self.running.database.clone();
+        }
+        self.replica = self.running.database.clone();
+        self.recent.clear();
+        prepared
     }
 
     /// Writes outside of scripts, all or nothing.
@@ -101,7 +136,9 @@ impl Server {
         }
         while self.recent.len() > self.max_loss {
             let oldest = self.recent.pop_front().expect("it has one");
-            oldest.writes.into_iter().for_each(|write| drop(self.replica.apply(write)));
+            for write in oldest.writes {
+                self.replica.apply(write);
+            }
         }
     }
 
@@ -114,7 +151,9 @@ impl Server {
     pub fn fail_over(&mut self, lost: usize) -> Vec<Group> {
         let lost = self.recent.split_off(self.recent.len() - lost);
         for group in std::mem::take(&mut self.recent) {
-            group.writes.into_iter().for_each(|write| drop(self.replica.apply(write)));
+            for write in group.writes {
+                self.replica.apply(write);
+            }
         }
         self.running.database = self.replica.clone();
         self.history += 1;

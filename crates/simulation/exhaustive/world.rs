@@ -13,8 +13,8 @@ use crate::messages::Message;
 use crate::mutants::Fault;
 use crate::oracle::Oracle;
 use crate::requests::{Phase, Request};
-use crate::scenes::{Kind, Scene};
-use crate::server::{START, Server};
+use crate::scenes::{Kind, Most, Scene, most_of};
+use crate::server::{Prepared, START, Server};
 use crate::withdrawals::Change;
 
 /// One step of a history.
@@ -66,6 +66,7 @@ pub enum Action {
 
 pub struct World {
     pub scene: &'static Scene,
+    most: Most,
     pub scripts: Rc<Scripts>,
     pub fault: Fault,
     pub directory: Rc<Directory>,
@@ -99,12 +100,22 @@ pub fn steady(now: u64) -> Micros {
 
 impl World {
     /// All gateways have joined, know the key, and hold nothing.
-    pub fn new(scene: &'static Scene, scripts: &Rc<Scripts>, fault: Fault) -> Self {
-        let directory = Rc::new(Directory::new(scene));
+    pub fn new(
+        (scene, most): (&'static Scene, Most),
+        scripts: &Rc<Scripts>,
+        directory: Rc<Directory>,
+        fault: Fault,
+        prepared: &mut Option<Prepared>,
+    ) -> Self {
         let mut server = Server::new(scene.max_loss);
-        directory.seed(&mut server, scene);
+        if prepared.is_none() {
+            directory.seed(&mut server, scene);
+        }
+        let is_first = prepared.is_none();
+        server.begin_preparation(prepared.clone());
         let mut world = Self {
             scene,
+            most,
             scripts: Rc::clone(scripts),
             fault,
             now: 0,
@@ -120,13 +131,13 @@ impl World {
             rest_refusal: None,
             told: None,
         };
-        // Twice, until each gateway has seen the other one.
-        for gateway in [0, 1, 0, 1] {
-            world.do_background(gateway);
-        }
+        world.register_all(0);
+        (0..GATEWAYS).for_each(|gateway| world.do_background(gateway));
         (0..GATEWAYS).for_each(|gateway| world.warm_up(gateway));
-        world.server.fail_over(0);
-        world.server.history = 1;
+        let ended = world.server.end_preparation();
+        if is_first {
+            *prepared = Some(ended);
+        }
         world
     }
 
@@ -205,7 +216,7 @@ impl World {
         actions.push(if self.server.is_lost() { Action::Restore } else { Action::Lose });
         actions.retain(|action| {
             let Some(kind) = Kind::of(*action) else { return true };
-            self.used[kind as usize] < self.scene.most(kind)
+            self.used[kind as usize] < most_of(self.most, kind)
         });
         actions
     }
@@ -282,6 +293,7 @@ impl World {
     }
 
     fn do_all_background(&mut self, first: usize) {
+        self.register_all(first);
         for gateway in [first, 1 - first] {
             if !self.is_linked(gateway) {
                 self.notice(gateway);
@@ -330,8 +342,9 @@ impl World {
     }
 
     fn fail_over(&mut self, lost: usize) {
+        let spent = self.spent().unwrap_or_default();
         let groups = self.server.fail_over(lost);
-        self.note_lost_groups(&groups);
+        self.note_lost_groups(&groups, spent);
     }
 
     fn lose_data(&mut self) {
