@@ -18,8 +18,10 @@ mod background;
 mod database;
 mod directory;
 mod fingerprint;
+mod fleet;
 mod gateway;
 mod identity;
+mod journal;
 #[path = "../fleet/lua.rs"]
 mod lua;
 mod messages;
@@ -36,103 +38,68 @@ mod world;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use model::Search;
+use ::journal::audit::Durability;
+use fleet::Fleet;
+use journal::Audit;
+use model::{CONTRACT, Explored, Search};
 use mutants::{Fault, MUTANTS, Mutant};
 use scenes::SCENES;
 use stateright::{Checker as _, Model as _};
-use world::Action;
 
-/// Result of a search.
-struct Found {
-    states: usize,
-    depth: usize,
-    seconds: f64,
-    history: Option<Vec<Action>>,
-}
+/// Of so many states one is brought to rest.
+const RESTS: u64 = 16;
+/// The scenes of the journal: durability, and the depths of a history.
+const AUDITS: [(&str, Durability, [usize; 2]); 2] =
+    [("audit, written", Durability::Written, [7, 10]), ("audit, synced", Durability::Synced, [8, 12])];
 
-fn search(search: &Search) -> Found {
+/// Searches; returns a line of the table, and if the contract holds.
+fn search<E: Explored>(name: &str, search: &Search<E>) -> bool {
     let begun = Instant::now();
     let checker = search.clone().checker().threads(2).spawn_bfs().join();
-    let history = checker.discovery("the contract holds").map(|path| path.last_state().history.clone());
-    Found {
-        states: checker.unique_state_count(),
-        depth: checker.max_depth() - 1,
-        seconds: begun.elapsed().as_secs_f64(),
-        history,
-    }
+    let (states, transitions) = (checker.unique_state_count(), checker.state_count());
+    let seconds = begun.elapsed().as_secs_f64();
+    println!("{name:<48} {states:>9} {transitions:>10} {:>6} {seconds:>8.1}", checker.max_depth() - 1);
+    let found = checker.discovery(CONTRACT);
+    found.iter().for_each(|path| search.print(&path.last_state().history));
+    found.is_none()
 }
 
-/// Prints a history, a step a line, with what is told of it.
-fn print_history(search: &Search, history: &[Action]) {
-    let mut world = search.world();
-    for action in history {
-        world.told = Some(Vec::new());
-        let text = world.describe(*action);
-        world.apply(*action);
-        let told = world.told.take().unwrap_or_default().join("; ");
-        println!("{:>3}  {text:<44} {told}", world.now / 1_000_000);
+fn search_scene(name: &str, level: usize, depth: Option<usize>) -> bool {
+    if let Some((_, durability, depths)) = AUDITS.iter().find(|(audit, ..)| *audit == name) {
+        let explored = Audit { durability: *durability, fault: Fault::None };
+        return search(name, &Search { explored, depth: depth.unwrap_or(depths[level]), rests: 1 });
     }
-    if world.oracle.violation.is_none() {
-        world.come_to_rest();
-    }
-    println!("     {:?}", world.oracle.violation);
+    let scene = SCENES.iter().find(|scene| scene.name == name).unwrap();
+    let explored = Fleet { scene, most: scene.most, patches: &[], fault: Fault::None };
+    search(name, &Search { explored, depth: depth.unwrap_or(scene.depths[level]), rests: RESTS })
 }
 
-fn debug() {
-    use directory::*;
-    use Action::*;
-    for (name, fault, history) in [
-        ("shares", Fault::None, vec![Request(0, Credential::Key), GiveUp(0), Hang, Request(0, Credential::Key), GiveUp(0), Report(0), Arrive(0), GiveUp(0), Report(0)]),
-        ("credentials", Fault::NoKeeping, vec![Withdraw(0, Withdrawal::Session), Deliver(0), Deliver(0), FailOver(2), Notice(0), Request(0, Credential::Session), Deliver(0)]),
-    ] {
-        let scene = SCENES.iter().find(|scene| scene.name == name).unwrap();
-        let one = Search { scene, depth: 20, most: scene.most, patches: &[], fault, rests: 16 };
-        println!("{name}");
-        print_history(&one, &history);
-    }
+/// Returns whether a mutant is found: by a step, or by what a step leaves at rest.
+fn is_found(mutant: &Mutant) -> bool {
+    let Mutant { name, scene, depth, most, patches, fault, .. } = *mutant;
+    [u64::MAX, 1].into_iter().any(|rests| {
+        if let Some((_, durability, _)) = AUDITS.iter().find(|(audit, ..)| *audit == scene) {
+            return !search(name, &Search { explored: Audit { durability: *durability, fault }, depth, rests });
+        }
+        let scene = SCENES.iter().find(|one| one.name == scene).unwrap();
+        !search(name, &Search { explored: Fleet { scene, most, patches, fault }, depth, rests })
+    })
 }
 
+/// `--whole` searches as deeply as `make prove`; `--scene NAME`, `--depth STEPS` and `--no-mutants` search a part.
 fn main() -> ExitCode {
-    if std::env::args().any(|a| a == "--debug") { debug(); return ExitCode::SUCCESS; }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let has = |name: &str| arguments.iter().any(|argument| argument == name);
     let value = |name: &str| arguments.iter().skip_while(|one| *one != name).nth(1).cloned();
-    let level = usize::from(arguments.iter().any(|argument| argument == "--whole"));
     let (only, depth) = (value("--scene"), value("--depth").map(|depth| depth.parse::<usize>().unwrap()));
-    let mut is_broken = false;
-    if !arguments.iter().any(|argument| argument == "--mutants") {
-        println!("{:<14} {:>10} {:>6} {:>8}", "scene", "states", "depth", "seconds");
-        for scene in SCENES.iter().filter(|scene| only.as_ref().is_none_or(|only| *only == scene.name)) {
-            let depth = depth.unwrap_or(scene.depths[level]);
-            let one = Search { scene, depth, most: scene.most, patches: &[], fault: Fault::None, rests: 16 };
-            let found = search(&one);
-            println!("{:<14} {:>10} {:>6} {:>8.1}", scene.name, found.states, found.depth, found.seconds);
-            if let Some(history) = found.history {
-                is_broken = true;
-                print_history(&one, &history);
-            }
-        }
-    }
-    if arguments.iter().any(|argument| argument == "--scenes") {
-        return if is_broken { ExitCode::FAILURE } else { ExitCode::SUCCESS };
-    }
-    for mutant in MUTANTS.iter().filter(|mutant| only.as_ref().is_none_or(|only| *only == mutant.scene)) {
-        let scene = SCENES.iter().find(|scene| scene.name == mutant.scene).unwrap();
-        let Mutant { depth, most, patches, fault, .. } = *mutant;
-        let mut one = Search { scene, depth, most, patches, fault, rests: u64::MAX };
-        let mut found = search(&one);
-        if found.history.is_none() {
-            // What a step does not show may be seen at rest.
-            one.rests = 1;
-            found = search(&one);
-        }
-        println!("\nmutant: {} ({:?}, {} states, {:.1} s)", mutant.name, mutant.breaks, found.states, found.seconds);
-        match found.history {
-            Some(history) => print_history(&one, &history),
-            None => {
-                is_broken = true;
-                println!("     NOT FOUND");
-            }
-        }
-    }
-    if is_broken { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    let is_chosen = |scene: &str| only.as_ref().is_none_or(|only| only == scene);
+    println!("{:<48} {:>9} {:>10} {:>6} {:>8}", "scene or mutant", "states", "steps", "depth", "seconds");
+    let audits = AUDITS.iter().map(|(name, ..)| *name);
+    let scenes = SCENES.iter().map(|scene| scene.name).chain(audits).filter(|name| is_chosen(name));
+    let broken: Vec<_> =
+        scenes.filter(|name| !search_scene(name, usize::from(has("--whole")), depth)).collect();
+    let mutants = MUTANTS.iter().filter(|mutant| is_chosen(mutant.scene) && !has("--no-mutants"));
+    let missed: Vec<_> = mutants.filter(|mutant| !is_found(mutant)).map(|mutant| mutant.name).collect();
+    println!("broken: {broken:?}; mutants that were not found: {missed:?}");
+    if broken.is_empty() && missed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

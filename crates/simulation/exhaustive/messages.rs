@@ -69,6 +69,25 @@ pub enum Pending {
     Confirm(usize, Confirming),
 }
 
+impl Message {
+    /// What it is for, in a word.
+    pub fn purpose(&self) -> String {
+        match (&self.pending, &self.call) {
+            (Some(Pending::Read(request) | Pending::Find(request)), _) => format!("reading for /{request}"),
+            (Some(Pending::Decide(pending)), _) => format!("decision of /{}", pending.request),
+            (Some(Pending::Status { .. }), _) => "report".to_owned(),
+            (Some(Pending::Report(..)), _) => "report of slots".to_owned(),
+            (Some(Pending::Resync { .. }), _) => "resync".to_owned(),
+            (Some(Pending::Assert(..)), _) => "assertion".to_owned(),
+            (Some(Pending::Identity(..) | Pending::Confirm(..)), _) => "reading of the state".to_owned(),
+            (Some(Pending::Change(_)), Call::Append(_)) => "entry in the log".to_owned(),
+            (Some(Pending::Change(_)), _) => "change".to_owned(),
+            (None, Call::Script(script, ..)) => format!("late {script:?}"),
+            (None, _) => "late message".to_owned(),
+        }
+    }
+}
+
 impl Pending {
     /// Of a request that was decided without the reply.
     pub fn is_late(&self) -> bool {

@@ -3,114 +3,115 @@
 //! The world itself is not kept: it is made again from the history, by the product's own steps. Histories that lead to
 //! the same world are one state.
 
-use std::cell::RefCell;
-use std::collections::HashMap;
+use std::fmt::Debug;
 use std::hash::{Hash, Hasher};
-use std::rc::Rc;
 
 use stateright::{Model, Property};
 
-use crate::directory::Directory;
-use crate::lua::{Patch, Scripts};
-use crate::mutants::Fault;
-use crate::scenes::{Invariant, Most, Scene};
-use crate::server::Prepared;
-use crate::world::{Action, World};
+use crate::scenes::Invariant;
 
-/// A search: a scene, a depth, and a mechanism that is switched off.
+/// What is searched: worlds, and the steps between them.
+pub trait Explored: Clone + Send + Sync + 'static {
+    type Action: Copy + Debug + PartialEq + Send + Sync;
+    type World;
+
+    /// The world at the beginning.
+    fn world(&self) -> Self::World;
+    fn apply(&self, world: &mut Self::World, action: Self::Action);
+    /// All steps that are possible.
+    fn actions(&self, world: &Self::World) -> Vec<Self::Action>;
+    /// Of all that the future depends on.
+    fn fingerprint(&self, world: &Self::World) -> u64;
+    /// Nothing more goes wrong, and all ends.
+    fn come_to_rest(&self, world: &mut Self::World);
+    fn violation(&self, world: &Self::World) -> Option<(Invariant, String)>;
+    /// Takes a step, and returns the time, the step and what is told of it.
+    fn tell(&self, world: &mut Self::World, action: Self::Action) -> [String; 3];
+}
+
+/// A search of histories with so many steps.
 #[derive(Clone)]
-pub struct Search {
-    pub scene: &'static Scene,
+pub struct Search<E> {
+    pub explored: E,
     pub depth: usize,
-    /// How often each kind of step is taken: as the scene says, or less often.
-    pub most: Most,
-    pub patches: &'static [Patch],
-    pub fault: Fault,
     /// Of so many states one is also brought to rest: every request must have its answer, every slot be back.
     pub rests: u64,
 }
 
 /// A history, by the fingerprint of its world.
 #[derive(Clone, Debug)]
-pub struct State {
-    pub history: Vec<Action>,
+pub struct State<A> {
+    pub history: Vec<A>,
     fingerprint: u64,
-    actions: Vec<Action>,
-    pub violation: Option<(Invariant, String)>,
+    actions: Vec<A>,
+    is_violation: bool,
 }
 
-impl PartialEq for State {
+impl<A> PartialEq for State<A> {
     fn eq(&self, other: &Self) -> bool {
         self.fingerprint == other.fingerprint
     }
 }
 
-impl Eq for State {}
-
-impl Hash for State {
+impl<A> Hash for State<A> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.fingerprint.hash(state);
     }
 }
 
-/// Interpreter and directory of a scene with its patches, and what its preparation has led to.
-struct Cached {
-    scripts: Rc<Scripts>,
-    directory: Rc<Directory>,
-    prepared: Option<Prepared>,
-}
-
-thread_local! {
-    static CACHED: RefCell<HashMap<(&'static str, &'static [Patch]), Cached>> = RefCell::default();
-}
-
-impl Search {
-    /// The world at the beginning.
-    pub fn world(&self) -> World {
-        CACHED.with_borrow_mut(|cached| {
-            let new = || Cached {
-                scripts: Rc::new(Scripts::new(self.patches)),
-                directory: Rc::new(Directory::new(self.scene)),
-                prepared: None,
-            };
-            let Cached { scripts, directory, prepared } =
-                cached.entry((self.scene.name, self.patches)).or_insert_with(new);
-            World::new((self.scene, self.most), scripts, Rc::clone(directory), self.fault, prepared)
-        })
-    }
-
-    fn state(&self, history: Vec<Action>, mut world: World) -> State {
-        let fingerprint = world.fingerprint();
-        let actions = if history.len() < self.depth { world.actions() } else { Vec::new() };
-        if world.oracle.violation.is_none() && fingerprint.is_multiple_of(self.rests) {
-            world.come_to_rest();
+impl<E: Explored> Search<E> {
+    fn state(&self, history: Vec<E::Action>, mut world: E::World) -> State<E::Action> {
+        let fingerprint = self.explored.fingerprint(&world);
+        let is_end = history.len() == self.depth;
+        let actions = if is_end { Vec::new() } else { self.explored.actions(&world) };
+        if fingerprint.is_multiple_of(self.rests) && self.explored.violation(&world).is_none() {
+            self.explored.come_to_rest(&mut world);
         }
-        State { history, fingerprint, actions, violation: world.oracle.violation.take() }
+        let is_violation = self.explored.violation(&world).is_some();
+        State { history, fingerprint, actions, is_violation }
+    }
+
+    /// Prints a history, a step a line, with what is told of it.
+    pub fn print(&self, history: &[E::Action]) {
+        let mut world = self.explored.world();
+        for action in history {
+            let [time, step, told] = self.explored.tell(&mut world, *action);
+            println!("  {time:>3}  {step:<42} {told}");
+        }
+        if self.explored.violation(&world).is_none() {
+            self.explored.come_to_rest(&mut world);
+        }
+        if let Some((invariant, text)) = self.explored.violation(&world) {
+            println!("       {invariant:?}: {text}");
+        }
     }
 }
 
-impl Model for Search {
-    type State = State;
-    type Action = Action;
+impl<E: Explored> Model for Search<E> {
+    type State = State<E::Action>;
+    type Action = E::Action;
 
-    fn init_states(&self) -> Vec<State> {
-        vec![self.state(Vec::new(), self.world())]
+    fn init_states(&self) -> Vec<Self::State> {
+        vec![self.state(Vec::new(), self.explored.world())]
     }
 
-    fn actions(&self, state: &State, actions: &mut Vec<Action>) {
+    fn actions(&self, state: &Self::State, actions: &mut Vec<E::Action>) {
         actions.extend_from_slice(&state.actions);
     }
 
-    fn next_state(&self, last: &State, action: Action) -> Option<State> {
-        let mut world = self.world();
+    fn next_state(&self, last: &Self::State, action: E::Action) -> Option<Self::State> {
         let mut history = Vec::with_capacity(last.history.len() + 1);
         history.extend_from_slice(&last.history);
         history.push(action);
-        history.iter().for_each(|action| world.apply(*action));
+        let mut world = self.explored.world();
+        history.iter().for_each(|action| self.explored.apply(&mut world, *action));
         Some(self.state(history, world))
     }
 
     fn properties(&self) -> Vec<Property<Self>> {
-        vec![Property::always("the contract holds", |_, state: &State| state.violation.is_none())]
+        vec![Property::always(CONTRACT, |_, state: &Self::State| !state.is_violation)]
     }
 }
+
+/// The property of every search.
+pub const CONTRACT: &str = "the contract holds";

@@ -13,6 +13,12 @@ pub enum Fault {
     NoKeeping,
     /// A key that the state does not have is unknown at once.
     NoConfirmation,
+    /// A request is forwarded before its use is written.
+    ForwardsBeforeWriting,
+    /// A sync is told to be done, and nothing is on the disk.
+    SyncLies,
+    /// A start leaves the uses open that were open.
+    NoAborting,
 }
 
 /// A mechanism that is switched off.
@@ -38,7 +44,7 @@ const fn step(name: &'static str, (scene, depth, most): Place, breaks: Invariant
     Mutant { name, scene, breaks, patches: &[], fault, most, depth }
 }
 
-use Invariant::{Budget, Lost, Slots, Tokens, Withdrawals};
+use Invariant::{Audit, Budget, Lost, Slots, Tokens, Withdrawals};
 use Kind::{Arrive, FailOver, GiveUp, Hang, Kill, Lose, Report, Request, Tick, Visit, Withdraw};
 
 pub const MUTANTS: &[Mutant] = &[
@@ -74,5 +80,8 @@ pub const MUTANTS: &[Mutant] = &[
     step("revocations are not asserted", ("withdrawals", 9, &[(Request, 1), (Withdraw, 1), (Tick, 1), (FailOver, 1)]), Withdrawals, Fault::NoAssertion),
     step("revocations are not kept", ("withdrawals", 9, &[(Request, 1), (Withdraw, 1), (FailOver, 1)]), Withdrawals, Fault::NoKeeping),
     step("ends of sessions are not kept", ("credentials", 9, &[(Request, 1), (Withdraw, 1), (FailOver, 1)]), Withdrawals, Fault::NoKeeping),
+    step("a request is forwarded before its use is written", ("audit, written", 6, &[]), Audit, Fault::ForwardsBeforeWriting),
+    step("a sync is told to be done", ("audit, synced", 6, &[]), Audit, Fault::SyncLies),
+    step("a start leaves open uses open", ("audit, written", 6, &[]), Audit, Fault::NoAborting),
     step("an unknown key is not confirmed", ("lost data", 6, &[(Request, 1), (Lose, 1)]), Lost, Fault::NoConfirmation),
 ];

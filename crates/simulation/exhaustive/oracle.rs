@@ -9,7 +9,7 @@ use state::redis::{SlotReportReply, SlotSubject};
 use crate::directory::{Credential, LEASE, Withdrawal};
 use crate::gateway::GATEWAYS;
 use crate::lua::{Reply, Script};
-use crate::messages::{Call, Message, Pending};
+use crate::messages::{Answer, Call, Message, Pending};
 use crate::requests::{Phase, name};
 use crate::scenes::Invariant;
 use crate::server::{Group, number_at};
@@ -158,11 +158,24 @@ impl World {
         self.requests.iter().flatten().filter(is_open).count() as u32
     }
 
+    /// Replies on their way to a gateway that admit a request.
+    fn admitted_in_flight(&self, gateway: usize) -> u32 {
+        let admits = |message: &&Message| {
+            let is_admitted = match &message.answer {
+                Some(Answer::Script(Reply::Packed(packed))) => number_at(packed, 0) == ADMITTED,
+                _ => false,
+            };
+            message.gateway == gateway && is_admitted && matches!(message.pending, Some(Pending::Decide(_)))
+        };
+        self.messages.iter().flatten().filter(admits).count() as u32
+    }
+
     /// Slots that are held and that the primary cannot know.
     fn unknown_slots(&self) -> u32 {
         let of_gateway = |gateway: usize| {
             let entry = self.server.field(&self.directory.org_record, &self.gateways[gateway].id);
-            let missing = self.open(Some(gateway)).saturating_sub(entry.map_or(0, |entry| number_at(entry, 0) as u32));
+            let held = self.open(Some(gateway)) + self.admitted_in_flight(gateway);
+            let missing = held.saturating_sub(entry.map_or(0, |entry| number_at(entry, 0) as u32));
             let is_provisional = |request: &&crate::requests::Request| {
                 request.gateway == gateway && request.is_provisional && request.phase == Phase::Open
             };

@@ -367,10 +367,3 @@ impl World {
         self.gateways[gateway].count_failover();
     }
 }
-
-impl World {
-    /// A step in words.
-    pub fn describe(&self, action: Action) -> String {
-        format!("{action:?}")
-    }
-}
