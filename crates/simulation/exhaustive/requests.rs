@@ -276,6 +276,9 @@ impl World {
             Phase::Confirming => return self.refuse(number, "unavailable"),
             Phase::Deciding => {}
         }
+        for (_, waiting) in &mut self.gateways[gateway].resyncing {
+            waiting.retain(|(request, _)| *request != number);
+        }
         let is_of_request = |message: &&mut Option<Message>| match message.as_ref().map(|message| &message.pending) {
             Some(Some(Pending::Decide(pending))) => pending.request == number && !pending.is_late,
             Some(Some(Pending::Read(request) | Pending::Find(request))) => *request == number,
@@ -305,9 +308,8 @@ impl World {
 
     /// Decides without the server.
     fn decide_offline(&mut self, number: usize) {
-        let Some(request) = self.requests[number].as_ref().filter(|request| request.phase != Phase::Open) else {
-            return;
-        };
+        let request = self.requests.get(number).and_then(Option::as_ref);
+        let Some(request) = request.filter(|request| request.phase != Phase::Open) else { return };
         let (gateway, late, credential) = (request.gateway, Arc::clone(&request.late), request.credential);
         if credential != Credential::Key {
             return self.refuse(number, "unavailable");

@@ -1,9 +1,6 @@
 //! Completion of a batch: tells those who wait for its lines whether they were written.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
-
-use tokio::sync::Notify;
+use super::sync::{Arc, AtomicU8, Notify, Ordering};
 
 /// Completion of the lines that are written together; shared by all who wait for one of them.
 #[derive(Debug, Default)]

@@ -27,6 +27,7 @@
 //! - [`open`], [`recovery`] and [`newest_record`]: opening: lock, state that the last gateway left, threads;
 //!   [`damaged_tail`] and [`torn_tail`]: what is behind its last good line.
 
+mod sync;
 pub(crate) mod journal;
 mod condition;
 mod left_changes;

@@ -3,8 +3,7 @@
 //! [`step`] is the protocol: a pure function of the mode and an event, with a table as its test. Its one driver is
 //! `JournalWriter::apply`, which performs the actions.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicU8, Ordering};
+use super::sync::{Arc, AtomicU8, Ordering};
 
 use Mode::{Closed, ClosedUnsynced, HandedOver, NoRoom, ReserveScarce, Running, SpoolFailed, SyncFailed};
 

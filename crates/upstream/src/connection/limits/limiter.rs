@@ -1,12 +1,7 @@
 //! Limiter of the connections of one upstream: what its workers share.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
-
-use parking_lot::{Mutex, MutexGuard};
-use tokio::sync::Notify;
-
 use super::share::OpenConnections;
+use super::sync::{Arc, AtomicUsize, Mutex, MutexGuard, Notify, Relaxed};
 
 /// Limiter of the connections to the endpoints of one upstream, shared by all workers.
 #[derive(Debug, Default)]

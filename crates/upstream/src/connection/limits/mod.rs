@@ -20,6 +20,7 @@
 //! - With a bound below the number of workers there are no shares, and the two points before hold for all connections:
 //!   a worker may wait in vain. The configuration warns of that.
 
+mod sync;
 mod share;
 mod limiter;
 mod permit;

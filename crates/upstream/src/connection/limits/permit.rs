@@ -2,10 +2,10 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::Arc;
 
 use super::limiter::ConnectionLimiter;
 use super::share::WorkerShare;
+use super::sync::Arc;
 
 /// Permit of an open connection. Dropped after the socket, it lets the next one connect.
 #[derive(Debug)]

@@ -3,8 +3,6 @@
 use std::cell::{Cell, RefCell, RefMut};
 use std::collections::VecDeque;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 
 use tokio::sync::oneshot;
 use tokio::time::{Instant, timeout_at};
@@ -12,6 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use super::limiter::ConnectionLimiter;
 use super::permit::ConnectionPermit;
 use super::share::WorkerShare;
+use super::sync::{Arc, Relaxed};
 
 /// Too many requests wait.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

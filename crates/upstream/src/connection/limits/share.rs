@@ -1,8 +1,8 @@
 //! Share of one worker in the connections under one bound: those to one endpoint, or to all endpoints of an upstream.
 
 use std::cell::Cell;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
+
+use super::sync::{Arc, AtomicUsize, Relaxed};
 
 /// Open connections under one bound, of all workers. Changed under the lock of the limiter, read without.
 #[derive(Debug, Default)]

@@ -13,17 +13,13 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
-
-use tokio::sync::Notify;
-use tokio::sync::futures::Notified;
 
 use super::limiter::ConnectionLimiter;
 use super::permit::ConnectionPermit;
 use super::queue::{Acquisition, Grant, LocalRequest, Queue, QueueFull, Waiter};
 use super::share::{OpenConnections, WorkerShare};
+use super::sync::{Arc, Notified, Notify, Relaxed};
 
 /// Bounds of the connections to the endpoints, of all workers together, and of the wait for one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,0 +1,7 @@
+//! What the threads of a journal share beside the lock of its pending lines. The search of all interleavings
+//! (`crates/simulation/threads`) puts others in its place, so that the files that use it are checked as they are.
+
+pub(super) use std::sync::Arc;
+pub(super) use std::sync::atomic::{AtomicU8, Ordering};
+
+pub(super) use tokio::sync::Notify;
