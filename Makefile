@@ -1,7 +1,7 @@
 # `make test` installs the prerequisites of the tests and runs all of them. `make check` runs what the continuous
 # integration runs.
 
-.PHONY: setup test test-integration test-others strict soak lint doc deny bench peers pingora cost bench-peers fleet cost-check cost-baseline size fuzz screenshots check release release-test release-check
+.PHONY: setup test test-integration test-others strict soak lint doc deny bench peers pingora cost bench-peers fleet prove cost-check cost-baseline size fuzz screenshots check release release-test release-check
 
 setup:
 	@sh deploy/setup.sh
@@ -13,7 +13,7 @@ export RUST_TEST_THREADS ?= 4
 test:
 	@sh deploy/setup.sh packages
 	@sh deploy/setup.sh tools & tools=$$!; \
-	  cargo test --locked --lib --bins --tests --bench fleet --no-run; built=$$?; \
+	  cargo test --locked --lib --bins --tests --bench fleet --bench exhaustive --no-run; built=$$?; \
 	  wait $$tools && exit $$built
 	$(MAKE) --no-print-directory --keep-going --jobs=2 test-integration test-others
 	cargo test --locked --doc
@@ -24,7 +24,7 @@ test-integration:
 	sh deploy/run_tests.sh 2400 cargo test --locked --test integration -- --test-threads 6
 
 test-others:
-	sh deploy/run_tests.sh 2400 cargo test --locked --no-fail-fast --lib --bins --bench fleet --test browser --test fuzz --test pages --test process
+	sh deploy/run_tests.sh 2400 cargo test --locked --no-fail-fast --lib --bins --bench fleet --bench exhaustive --test browser --test fuzz --test pages --test process --test threads
 
 # Asserts times as well: on an idle machine only, so the continuous integration does not run it.
 strict: setup
@@ -126,6 +126,15 @@ size:
 # Simulates 1,000 gateways on 100 Redis shards in virtual time, and checks the promised bounds (docs/capacity.md).
 fleet:
 	cargo test --locked $(COUNTED) --bench fleet -- --runs 3
+
+# Optimized, with the assertions of the product.
+PROVED = $(foreach package,keygate $(notdir $(wildcard crates/*)),--config profile.dev.package.$(package).opt-level=2)
+
+# Searches every history of two gateways to a depth, finds the mutants, and runs all interleavings of threads in two
+# places: ten minutes on two cores (docs/development/design/proved.md).
+prove:
+	cargo test --locked $(PROVED) --bench exhaustive -- --whole
+	cargo test --locked --test threads
 
 # Takes the screenshots of the documentation: the pages of a demo, in Chromium.
 screenshots: setup

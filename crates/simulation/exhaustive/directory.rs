@@ -100,12 +100,8 @@ impl Directory {
         let user_record = format!("{}user:{user}", prefix.strip_suffix("org").unwrap()).into_bytes();
         let session = TokenDigest::of(b"session");
         let token: TokenId = "00000token".parse().unwrap();
-        let quota = Quota {
-            requests: 1,
-            per: Duration::from_micros(scene.token_every),
-            burst: scene.tokens,
-            strict: false,
-        };
+        let quota =
+            Quota { requests: 1, per: Duration::from_micros(scene.token_every), burst: scene.tokens, strict: false };
         let budget = scene.budget.map(|units| Budget { units, per: Period::Day, of: Spender::Key });
         let plan = LimitPlan { quota, concurrent: None, budget };
         let plans = LimitPlans::new([(plan_name(), plan)].into_iter().collect(), None);
@@ -159,7 +155,8 @@ impl Directory {
         let never = 9_007_199_254_740_991.0_f64;
         let now = server.time(0) as f64;
         let version = &1_u64.to_le_bytes()[..];
-        let live = |numbers: &[f64]| [version, &numbers.iter().flat_map(|one| one.to_le_bytes()).collect::<Vec<_>>()].concat();
+        let live =
+            |numbers: &[f64]| [version, &numbers.iter().flat_map(|one| one.to_le_bytes()).collect::<Vec<_>>()].concat();
         let mut org = state::Org::new(self.org, self.tag, "acme".to_owned(), Micros(1));
         org.concurrent = Some(scene.slots);
         server.seed(&self.org_record, b"live", &live(&[0.0, never, now]));

@@ -56,8 +56,7 @@ impl World {
             .map(|message| self.text_of_message(message, place(message.gateway), &numbers, &mut names))
             .collect();
         messages.sort_unstable();
-        let changes: Vec<_> =
-            self.changes.iter().map(|change| (change.text(), place(change.gateway))).collect();
+        let changes: Vec<_> = self.changes.iter().map(|change| (change.text(), place(change.gateway))).collect();
         let used = self.text_of_used();
         write!(text, "{requests:?} {messages:?} {changes:?} {used} {}", self.oracle.text(order)).unwrap();
         let mut text = text.into_bytes();
@@ -99,7 +98,9 @@ impl World {
                 let (is_local, late) = (pending.is_local, &pending.late);
                 write!(text, "decide {request:?} {is_late} {is_local} {late:?} {input:?} {:?}", pending.entry).unwrap();
             }
-            Some(Pending::Read(request) | Pending::Find(request)) => write!(text, "read {:?}", number(request)).unwrap(),
+            Some(Pending::Read(request) | Pending::Find(request)) => {
+                write!(text, "read {:?}", number(request)).unwrap()
+            }
             Some(Pending::Identity(reading, request)) => write!(text, "{reading:?} {:?}", number(request)).unwrap(),
             Some(Pending::Confirm(request, step)) => write!(text, "{step:?} {:?}", number(request)).unwrap(),
             Some(Pending::Resync { subject, resync, request, visited }) => {

@@ -93,7 +93,9 @@ impl World {
         };
         match action {
             Action::Request(gateway, credential) => format!("{}: a request with the {credential:?}", of(gateway)),
-            Action::End(number, cost) => format!("{} ends, and costs {}", request(number), self.scene.costs[usize::from(cost)]),
+            Action::End(number, cost) => {
+                format!("{} ends, and costs {}", request(number), self.scene.costs[usize::from(cost)])
+            }
             Action::Deliver(number) => format!("{} is answered", message(number)),
             Action::Arrive(number) => format!("{} arrives", message(number)),
             Action::Answer(number) => format!("{}: the reply arrives", message(number)),

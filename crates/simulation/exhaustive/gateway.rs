@@ -5,7 +5,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use state::RevocationLog;
 use state::identity::{IdentityGuard, Memory};
-use state::redis::{CachedKey, DeciderShared, KeptRevocations, ListedOrgs, LogFollower, RecordNames, SlotLeases, SlotSubject};
+use state::redis::{
+    CachedKey, DeciderShared, KeptRevocations, ListedOrgs, LogFollower, RecordNames, SlotLeases, SlotSubject,
+};
 
 use crate::directory::Directory;
 use crate::world::{instant, steady};

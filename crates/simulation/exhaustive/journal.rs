@@ -372,7 +372,8 @@ impl Explored for Audit {
         let waiting: Vec<_> = world.waiting.iter().map(|(number, _)| *number).collect();
         let in_flight = world.in_flight.as_ref().map(|(batch, steps, before)| (batch.lines(), steps, before));
         let text = format!("{:?} {waiting:?} {in_flight:?} {:?}", world.pending, world.uses);
-        (&world.bytes, world.synced, world.has_dropped, world.faults, text, world.violation.is_some()).hash(&mut hasher);
+        (&world.bytes, world.synced, world.has_dropped, world.faults, text, world.violation.is_some())
+            .hash(&mut hasher);
         hasher.finish()
     }
 

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use redis::Value;
 use redis_client::CommandError;
 use state::identity::Reading;
-use state::redis::{CachedKey, DecideInput, Kept, LateAnswer, PendingReport, Resync, SlotReportReply, SlotSubject, VisitedLease};
+use state::redis::{
+    CachedKey, DecideInput, Kept, LateAnswer, PendingReport, Resync, SlotReportReply, SlotSubject, VisitedLease,
+};
 
 use crate::database::{Bytes, Write};
 use crate::directory::{Credential, Withdrawal};

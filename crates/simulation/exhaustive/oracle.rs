@@ -225,7 +225,10 @@ impl World {
         let burst = state::bucket::capacity(quota);
         if self.oracle.excess > burst + self.excess_allowed() {
             let tokens = self.oracle.excess as f64 / quota.per_micros() as f64;
-            self.break_invariant(Invariant::Tokens, format!("{tokens} tokens beyond the inflow, burst {}", quota.burst));
+            self.break_invariant(
+                Invariant::Tokens,
+                format!("{tokens} tokens beyond the inflow, burst {}", quota.burst),
+            );
         }
     }
 
@@ -317,7 +320,7 @@ impl World {
             is_of(one) && state.is_acknowledged && state.known[gateway] && *one != Withdrawal::Disabling
         };
         let is_same = began.losses == self.oracle.losses || self.oracle.withdrawn.iter().any(knows);
-        let is_withdrawn = self.oracle.withdrawn.keys().any(|one| is_of(one));
+        let is_withdrawn = self.oracle.withdrawn.keys().any(is_of);
         if !is_provisional && is_withdrawn && began.withdrawn[gateway] && is_same {
             let text = format!("{}: admitted after an acknowledged withdrawal", name(gateway));
             self.break_invariant(Invariant::Withdrawals, text);
@@ -327,7 +330,7 @@ impl World {
         tally.open += units;
         // "In each day or month of UTC, the requests of the subject of a budget cost at most its `units` together."
         let Tally { ended, open, exceeded, forgotten } = *tally;
-        let most = u64::from(self.scene.budget.unwrap_or(0)) + exceeded + forgotten;
+        let most = self.scene.budget.unwrap_or(0) + exceeded + forgotten;
         if ended + open > most {
             self.break_invariant(Invariant::Budget, format!("{ended} spent and {open} reserved of {most}"));
         }

@@ -7,7 +7,7 @@ use domain::refusal::Refusal;
 use redis::Value;
 use redis_client::CommandError;
 use state::redis::{
-    CachedKey, CallArguments, CallOutcome, Decided, DecideError, DecideInput, DeciderShared, DecisionSteps, Evaluation,
+    CachedKey, CallArguments, CallOutcome, DecideError, DecideInput, Decided, DeciderShared, DecisionSteps, Evaluation,
     LateAnswer, Next, Step, complete, decode_read, encode_read, give_back, took_token,
 };
 use state::{DecideRequest, Decision, Permit};
@@ -184,7 +184,9 @@ impl World {
     pub fn complete_read(&mut self, number: usize, reply: Value) {
         let now = steady(self.now);
         match decode_read(reply) {
-            Ok(found) => self.go_on(number, |steps, shared, asked| steps.after_read(shared, asked, found.as_ref(), now)),
+            Ok(found) => {
+                self.go_on(number, |steps, shared, asked| steps.after_read(shared, asked, found.as_ref(), now))
+            }
             Err(error) => self.fail(number, &error.into()),
         }
     }

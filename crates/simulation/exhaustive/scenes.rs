@@ -58,7 +58,11 @@ impl Kind {
             Action::FailOver(_) => Self::FailOver,
             Action::Lose => Self::Lose,
             Action::Withdraw(..) => Self::Withdraw,
-            Action::End(..) | Action::Deliver(_) | Action::Answer(_) | Action::Releases(_) | Action::Notice(_)
+            Action::End(..)
+            | Action::Deliver(_)
+            | Action::Answer(_)
+            | Action::Releases(_)
+            | Action::Notice(_)
             | Action::Restore => return None,
         })
     }
@@ -111,7 +115,6 @@ impl Scene {
             depths,
         }
     }
-
 }
 
 /// Steps of each kind that a history has at most.
@@ -122,7 +125,9 @@ pub fn most_of(most: Most, kind: Kind) -> u8 {
     most.iter().find(|(one, _)| *one == kind).map_or(0, |(_, most)| *most)
 }
 
-use Kind::{Arrive, Assert, Deadline, FailOver, GiveUp, Hang, Kill, Lose, ReadLog, Report, Request, Step, Tick, Visit, Withdraw};
+use Kind::{
+    Arrive, Assert, Deadline, FailOver, GiveUp, Hang, Kill, Lose, ReadLog, Report, Request, Step, Tick, Visit, Withdraw,
+};
 
 pub static SCENES: &[Scene] = &[
     // Slots: replies that are lost or late, kills, failovers.
@@ -130,7 +135,7 @@ pub static SCENES: &[Scene] = &[
         tokens: 100,
         ..Scene::new(
             "slots",
-            [8, 11],
+            [6, 8],
             &[(Request, 4), (Arrive, 2), (GiveUp, 1), (Visit, 2), (Tick, 3), (Kill, 1), (FailOver, 1)],
         )
     },
@@ -138,19 +143,27 @@ pub static SCENES: &[Scene] = &[
     Scene {
         tokens: 100,
         key_slots: Some(1),
-        ..Scene::new("key slots", [7, 10], &[(Request, 3), (Arrive, 1), (GiveUp, 1), (Visit, 1), (Tick, 2), (Kill, 1), (FailOver, 1)])
+        ..Scene::new(
+            "key slots",
+            [5, 7],
+            &[(Request, 3), (Arrive, 1), (GiveUp, 1), (Visit, 1), (Tick, 2), (Kill, 1), (FailOver, 1)],
+        )
     },
     // Leases while the server is away, its clock is stepped, or its organization is quiet.
     Scene {
         tokens: 100,
         tick: 6_000_000,
-        ..Scene::new("absences", [8, 11], &[(Request, 4), (Visit, 1), (Tick, 3), (Hang, 2), (Step, 1), (Kill, 1)])
+        ..Scene::new("absences", [5, 7], &[(Request, 4), (Visit, 1), (Tick, 3), (Hang, 2), (Step, 1), (Kill, 1)])
     },
     // Tokens, over failovers and steps of the clock.
     Scene {
         slots: 100,
         tick: 1_000_000,
-        ..Scene::new("tokens", [8, 11], &[(Request, 5), (Arrive, 1), (GiveUp, 1), (Tick, 2), (Step, 1), (Kill, 1), (FailOver, 1)])
+        ..Scene::new(
+            "tokens",
+            [5, 7],
+            &[(Request, 5), (Arrive, 1), (GiveUp, 1), (Tick, 2), (Step, 1), (Kill, 1), (FailOver, 1)],
+        )
     },
     // Shares of the gateways while Redis does not answer, and their reports.
     Scene {
@@ -159,7 +172,7 @@ pub static SCENES: &[Scene] = &[
         tick: 2_000_000,
         ..Scene::new(
             "shares",
-            [8, 11],
+            [4, 6],
             &[(Request, 4), (Arrive, 1), (GiveUp, 3), (Deadline, 1), (Report, 2), (Hang, 2), (Tick, 1), (Kill, 1)],
         )
     },
@@ -173,7 +186,7 @@ pub static SCENES: &[Scene] = &[
         tick: 16_000_000,
         ..Scene::new(
             "budget",
-            [8, 11],
+            [5, 7],
             &[(Request, 4), (Arrive, 2), (GiveUp, 2), (Report, 3), (Tick, 1), (Kill, 1), (FailOver, 1)],
         )
     },
@@ -184,8 +197,18 @@ pub static SCENES: &[Scene] = &[
         withdrawals: &[Withdrawal::Key, Withdrawal::Disabling, Withdrawal::User],
         ..Scene::new(
             "withdrawals",
-            [8, 11],
-            &[(Request, 2), (Withdraw, 1), (Arrive, 1), (GiveUp, 1), (ReadLog, 1), (Assert, 1), (Tick, 1), (Kill, 1), (FailOver, 1)],
+            [5, 7],
+            &[
+                (Request, 2),
+                (Withdraw, 1),
+                (Arrive, 1),
+                (GiveUp, 1),
+                (ReadLog, 1),
+                (Assert, 1),
+                (Tick, 1),
+                (Kill, 1),
+                (FailOver, 1),
+            ],
         )
     },
     // A session and a management token that end, over a failover.
@@ -194,8 +217,18 @@ pub static SCENES: &[Scene] = &[
         withdrawals: &[Withdrawal::Session, Withdrawal::Token],
         ..Scene::new(
             "credentials",
-            [8, 11],
-            &[(Request, 2), (Withdraw, 1), (Arrive, 1), (GiveUp, 1), (ReadLog, 1), (Assert, 1), (Tick, 1), (Kill, 1), (FailOver, 1)],
+            [4, 7],
+            &[
+                (Request, 2),
+                (Withdraw, 1),
+                (Arrive, 1),
+                (GiveUp, 1),
+                (ReadLog, 1),
+                (Assert, 1),
+                (Tick, 1),
+                (Kill, 1),
+                (FailOver, 1),
+            ],
         )
     },
     // Data that is lost, and restored.
@@ -203,7 +236,7 @@ pub static SCENES: &[Scene] = &[
         reads_identity: true,
         slots: 100,
         tokens: 100,
-        ..Scene::new("lost data", [8, 11], &[(Request, 3), (Arrive, 1), (GiveUp, 1), (Lose, 1), (Tick, 2), (Kill, 1)])
+        ..Scene::new("lost data", [5, 7], &[(Request, 3), (Arrive, 1), (GiveUp, 1), (Lose, 1), (Tick, 2), (Kill, 1)])
     },
     // All together.
     Scene {
@@ -211,13 +244,33 @@ pub static SCENES: &[Scene] = &[
         costs: &[0, 1],
         reads_identity: true,
         credentials: &[Credential::Key, Credential::Session, Credential::Token],
-        withdrawals: &[Withdrawal::Key, Withdrawal::Disabling, Withdrawal::User, Withdrawal::Session, Withdrawal::Token, Withdrawal::Narrowing],
+        withdrawals: &[
+            Withdrawal::Key,
+            Withdrawal::Disabling,
+            Withdrawal::User,
+            Withdrawal::Session,
+            Withdrawal::Token,
+            Withdrawal::Narrowing,
+        ],
         ..Scene::new(
             "all",
-            [4, 6],
+            [3, 4],
             &[
-                (Request, 4), (Arrive, 4), (GiveUp, 2), (Deadline, 2), (Visit, 2), (Report, 2), (ReadLog, 2), (Assert, 2),
-                (Tick, 3), (Hang, 1), (Step, 1), (Kill, 1), (FailOver, 1), (Lose, 1), (Withdraw, 2),
+                (Request, 4),
+                (Arrive, 4),
+                (GiveUp, 2),
+                (Deadline, 2),
+                (Visit, 2),
+                (Report, 2),
+                (ReadLog, 2),
+                (Assert, 2),
+                (Tick, 3),
+                (Hang, 1),
+                (Step, 1),
+                (Kill, 1),
+                (FailOver, 1),
+                (Lose, 1),
+                (Withdraw, 2),
             ],
         )
     },

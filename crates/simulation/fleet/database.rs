@@ -30,6 +30,7 @@ impl Database {
     }
 
     /// All records, in no order.
+    #[allow(dead_code, reason = "the exhaustive search reads it")]
     pub fn records(&self) -> impl Iterator<Item = (&Bytes, &Fields)> {
         self.records.iter()
     }
@@ -59,6 +60,7 @@ impl Database {
 
 impl Write {
     /// Its record, field and value.
+    #[allow(dead_code, reason = "the exhaustive search reads it")]
     pub fn parts(&self) -> (&Bytes, Option<&Bytes>, Option<&Bytes>) {
         match self {
             Self::Set { record, field, value } => (record, Some(field), Some(value)),

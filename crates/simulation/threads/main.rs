@@ -48,11 +48,20 @@ use limits::connections;
 use write::lines;
 
 const TESTS: [Test; 5] = [
-    ("shares and what is borrowed never exceed the bound", connections::shares_and_what_is_borrowed_never_exceed_the_bound),
+    (
+        "shares and what is borrowed never exceed the bound",
+        connections::shares_and_what_is_borrowed_never_exceed_the_bound,
+    ),
     ("a request that waits for another worker is woken", connections::request_that_waits_for_another_worker_is_woken),
-    ("a worker that borrows leaves the share of the other one", connections::worker_that_borrows_leaves_the_share_of_the_other_one),
+    (
+        "a worker that borrows leaves the share of the other one",
+        connections::worker_that_borrows_leaves_the_share_of_the_other_one,
+    ),
     ("a request learns that its line was written", lines::request_learns_that_its_line_was_written),
-    ("a request learns that its line was refused, after the mode has changed", lines::request_learns_that_its_line_was_refused_after_the_mode_has_changed),
+    (
+        "a request learns that its line was refused, after the mode has changed",
+        lines::request_learns_that_its_line_was_refused_after_the_mode_has_changed,
+    ),
 ];
 
 fn main() {

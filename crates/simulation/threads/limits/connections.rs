@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use super::sync::{AtomicUsize, Ordering};
 use super::{
-    Acquisition, ConnectionBounds, ConnectionLimiter, ConnectionPermit, EndpointLink, Grant, OpenConnections, QueuePlace,
-    WorkerLink,
+    Acquisition, ConnectionBounds, ConnectionLimiter, ConnectionPermit, EndpointLink, Grant, OpenConnections,
+    QueuePlace, WorkerLink,
 };
 
 const WORKERS: usize = 2;

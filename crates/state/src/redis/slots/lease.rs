@@ -319,7 +319,8 @@ impl Drop for Permit {
 impl std::fmt::Debug for SlotLease {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let LeaseData { commands, commands_at_visit, .. } = *self.data();
-        let data = LeaseData { commands: commands - commands_at_visit.min(commands), commands_at_visit: 0, ..*self.data() };
+        let data =
+            LeaseData { commands: commands - commands_at_visit.min(commands), commands_at_visit: 0, ..*self.data() };
         f.debug_tuple("SlotLease").field(&self.subject).field(&data).finish()
     }
 }
