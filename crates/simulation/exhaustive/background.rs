@@ -110,6 +110,9 @@ impl World {
         let resyncing = &mut self.gateways[gateway].resyncing;
         let Some(place) = resyncing.iter().position(|(one, _)| *one == subject) else { return };
         let (_, waiting) = resyncing.remove(place);
+        if self.fault == Fault::ForgetsWaiting {
+            return;
+        }
         waiting.into_iter().for_each(|request| self.resync(gateway, subject, Some(request), None));
     }
 

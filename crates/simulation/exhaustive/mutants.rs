@@ -13,6 +13,8 @@ pub enum Fault {
     NoKeeping,
     /// A key that the state does not have is unknown at once.
     NoConfirmation,
+    /// Requests that wait for a resync by another one are forgotten.
+    ForgetsWaiting,
     /// A request is forwarded before its use is written.
     ForwardsBeforeWriting,
     /// A sync is told to be done, and nothing is on the disk.
@@ -49,7 +51,7 @@ const fn step(name: &'static str, (scene, depth, most): Place, breaks: Invariant
     Mutant { name, scene, breaks, patches: &[], fault, most, depth }
 }
 
-use Invariant::{Audit, Budget, Lost, Slots, Tokens, Withdrawals};
+use Invariant::{Answers, Audit, Budget, Lost, Slots, Tokens, Withdrawals};
 use Kind::{Arrive, FailOver, GiveUp, Hang, Kill, Lose, Report, Request, Tick, Visit, Withdraw};
 
 pub const MUTANTS: &[Mutant] = &[
@@ -155,6 +157,12 @@ pub const MUTANTS: &[Mutant] = &[
         ("credentials", 9, &[(Request, 1), (Withdraw, 1), (FailOver, 1)]),
         Withdrawals,
         Fault::NoKeeping,
+    ),
+    step(
+        "requests that wait for a resync are forgotten",
+        ("slots", 7, &[(Request, 3), (GiveUp, 1)]),
+        Answers,
+        Fault::ForgetsWaiting,
     ),
     step(
         "a request is forwarded before its use is written",

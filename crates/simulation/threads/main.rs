@@ -64,10 +64,20 @@ const TESTS: [Test; 5] = [
     ),
 ];
 
+/// Mutants: each must be found.
+const MUTANTS: [Test; 2] = [
+    ("a request is told before the mode has changed", lines::request_is_told_before_the_mode_has_changed),
+    ("wake-ups do not synchronize with one another", connections::wake_up_does_not_synchronize),
+];
+
 fn main() {
     for (name, test) in TESTS {
         let begun = std::time::Instant::now();
         test();
         println!("{name}: {:.1} s", begun.elapsed().as_secs_f64());
+    }
+    for (name, test) in MUTANTS {
+        assert!(std::panic::catch_unwind(test).is_err(), "mutant: {name}: not found");
+        println!("mutant: {name}: found");
     }
 }

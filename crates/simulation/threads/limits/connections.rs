@@ -111,3 +111,9 @@ pub(crate) fn request_that_waits_for_another_worker_is_woken() {
 pub(crate) fn worker_that_borrows_leaves_the_share_of_the_other_one() {
     run(2, [1, 1]);
 }
+
+/// A mutant, which is found.
+pub(crate) fn wake_up_does_not_synchronize() {
+    super::sync::STORES.store(true, Ordering::SeqCst);
+    run(1, [1, 1]);
+}

@@ -5,6 +5,9 @@ pub(crate) use std::sync::Arc;
 pub(crate) use loom::sync::MutexGuard;
 pub(crate) use loom::sync::atomic::{AtomicBool, AtomicUsize, Ordering, Ordering::Relaxed};
 
+/// A mutant: wake-ups are stored, and do not synchronize with one another.
+pub(crate) static STORES: std::sync::atomic::AtomicBool = std::sync::atomic::AtomicBool::new(false);
+
 /// A lock, with the interface of `parking_lot`.
 #[derive(Debug, Default)]
 pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
@@ -30,7 +33,11 @@ impl Notify {
     pub(crate) fn notify_one(&self) {
         // A store would not: a second wake-up would hide what the first one synchronizes with, and a request would wait
         // for ever. tokio exchanges it as well, also where it is set already.
-        self.0.swap(true, Ordering::AcqRel);
+        if STORES.load(Ordering::Relaxed) {
+            self.0.store(true, Ordering::Release);
+        } else {
+            self.0.swap(true, Ordering::AcqRel);
+        }
     }
 
     pub(crate) fn notified(&self) -> Notified<'_> {

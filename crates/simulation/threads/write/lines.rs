@@ -13,9 +13,18 @@ struct Pending {
     mode: SharedMode,
 }
 
+/// Results of a writer, and when it tells them.
+#[derive(Clone, Copy)]
+struct Writer {
+    has_space: bool,
+    /// A mutant: before the mode has changed.
+    tells_first: bool,
+}
+
 /// Takes the lines, and writes them; tells their requests after the mode has changed, as `BatchSteps` has it. Returns
 /// the number of lines.
-fn write(pending: &Mutex<Pending>, earlier: Option<Arc<BatchCompletion>>, has_space: bool) -> usize {
+fn write(pending: &Mutex<Pending>, earlier: Option<Arc<BatchCompletion>>, writer: Writer) -> usize {
+    let Writer { has_space, tells_first } = writer;
     let (lines, completion) = {
         let mut pending = pending.lock().unwrap();
         if pending.lines == 0 {
@@ -25,13 +34,18 @@ fn write(pending: &Mutex<Pending>, earlier: Option<Arc<BatchCompletion>>, has_sp
         (std::mem::take(&mut pending.lines), std::mem::replace(&mut pending.completion, next))
     };
     let event = if has_space { Event::Written } else { Event::WriteFailed };
-    pending.lock().unwrap().mode.step(event);
     let result = if has_space { BatchResult::Written } else { BatchResult::Failed };
-    completion.complete(result);
+    if tells_first {
+        completion.complete(result);
+    }
+    pending.lock().unwrap().mode.step(event);
+    if !tells_first {
+        completion.complete(result);
+    }
     lines
 }
 
-fn run(has_space: bool) {
+fn run(writer: Writer) {
     let mut builder = loom::model::Builder::new();
     builder.preemption_bound = Some(3);
     builder.check(move || {
@@ -54,20 +68,25 @@ fn run(has_space: bool) {
             result
         });
         // An earlier completion is used again only where no request waits with it.
-        let mut taken = write(&pending, Some(Arc::default()), has_space);
+        let mut taken = write(&pending, Some(Arc::default()), writer);
         while taken == 0 {
             loom::thread::yield_now();
-            taken = write(&pending, None, has_space);
+            taken = write(&pending, None, writer);
         }
-        let expected = if has_space { BatchResult::Written } else { BatchResult::Failed };
+        let expected = if writer.has_space { BatchResult::Written } else { BatchResult::Failed };
         assert_eq!(request.join().unwrap(), expected);
     });
 }
 
 pub(crate) fn request_learns_that_its_line_was_written() {
-    run(true);
+    run(Writer { has_space: true, tells_first: false });
 }
 
 pub(crate) fn request_learns_that_its_line_was_refused_after_the_mode_has_changed() {
-    run(false);
+    run(Writer { has_space: false, tells_first: false });
+}
+
+/// A mutant, which is found.
+pub(crate) fn request_is_told_before_the_mode_has_changed() {
+    run(Writer { has_space: false, tells_first: true });
 }
