@@ -75,7 +75,6 @@ const BLOCKS: &[(&str, Check)] = &[
     ("{\"@timestamp\":\"2026-11-22T17:04:05.12345", By("access_log_has_the_members_of_the_page")),
     ("RateLimit-Policy: \"key\";q=1000;w=3600, \"", By("responses_have_the_fields_of_the_page")),
     ("{\"type\":\"about:blank\",\"title\":\"Too Many", By("errors_page_has_the_statuses_and_codes_of_both_tables")),
-    ("make prove", Not("runs for ten minutes; the bench in test mode searches less deeply")),
     ("make fleet", Not("runs for minutes; the bench in test mode runs a small fleet")),
     // Clients that know only Basic.
     ("machine api.example.com login key passwo", By("clients_that_know_only_basic_are_served_where_it_is_on")),

@@ -1,5 +1,5 @@
 //! Background work of a gateway: visits to its leases, resyncs, reports of uses, the log, revocations, registration.
-//! What is decided about them is the product's own.
+//! The decisions about them are the product's own.
 
 use std::ops::ControlFlow;
 use std::sync::Arc;

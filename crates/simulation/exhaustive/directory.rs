@@ -52,7 +52,7 @@ pub struct Directory {
     pub scripts: Arc<Scripts>,
 }
 
-/// What a person withdraws or narrows.
+/// Change by a person that withdraws or narrows something.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub enum Withdrawal {
     /// The key is revoked.
@@ -69,7 +69,7 @@ pub enum Withdrawal {
     Narrowing,
 }
 
-/// What a client presents.
+/// Credential that a client presents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Credential {
     Key,

@@ -16,7 +16,7 @@ use crate::world::{Action, World};
 #[derive(Clone)]
 pub struct Fleet {
     pub scene: &'static Scene,
-    /// How often each kind of step is taken: as the scene says, or less often.
+    /// Number of steps of each kind: as the scene says, or fewer.
     pub most: Most,
     pub patches: &'static [Patch],
     pub fault: Fault,
@@ -92,7 +92,10 @@ impl World {
             request.map_or(String::new(), |request| format!("{}: /{number}", name(request.gateway)))
         };
         match action {
-            Action::Request(gateway, credential) => format!("{}: a request with the {credential:?}", of(gateway)),
+            Action::Request(gateway, credential) => {
+                let credential = format!("{credential:?}").to_lowercase();
+                format!("{}: a request with the {credential}", of(gateway))
+            }
             Action::End(number, cost) => {
                 format!("{} ends, and costs {}", request(number), self.scene.costs[usize::from(cost)])
             }

@@ -1,5 +1,5 @@
-//! The audit journal as it is searched: one process after another on one disk, by the product's own pending lines, steps
-//! of batches and recovery.
+//! The audit journal as it is searched: one process after another on one disk, by the product's own pending lines,
+//! steps of batches and recovery.
 //!
 //! The disk is a model: what was written is in the kernel, what was synced is on the disk; a loss of power takes the
 //! rest, or a part of it, up to any byte of the last line.
@@ -31,9 +31,9 @@ pub enum Action {
     Append,
     /// The exchange of a request ends, once more perhaps.
     End(u8),
-    /// What is pending is written, or there is no space.
+    /// The pending lines are written, or there is no space.
     Write(bool),
-    /// What was written is synced, or cannot be.
+    /// The written lines are synced, or cannot be.
     Sync(bool),
     /// The timed sync of a journal whose uses are only written.
     TimedSync,

@@ -72,7 +72,7 @@ pub enum Pending {
 }
 
 impl Message {
-    /// What it is for, in a word.
+    /// Its purpose, in a word.
     pub fn purpose(&self) -> String {
         match (&self.pending, &self.call) {
             (Some(Pending::Read(request) | Pending::Find(request)), _) => format!("reading for /{request}"),

@@ -10,7 +10,7 @@ use stateright::{Model, Property};
 
 use crate::scenes::Invariant;
 
-/// What is searched: worlds, and the steps between them.
+/// Object of a search: worlds, and the steps between them.
 pub trait Explored: Clone + Send + Sync + 'static {
     type Action: Copy + Debug + PartialEq + Send + Sync;
     type World;

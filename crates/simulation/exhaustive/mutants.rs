@@ -35,7 +35,7 @@ pub struct Mutant {
     pub depth: usize,
 }
 
-/// Where a mutant is looked for.
+/// Scene, depth and steps by which a mutant is looked for.
 type Place = (&'static str, usize, Most);
 
 const fn script(

@@ -19,7 +19,7 @@ use crate::world::World;
 const ADMITTED: f64 = 0.0;
 const TOO_MANY: [f64; 2] = [8.0, 16.0];
 
-/// What a request found when it began.
+/// Facts that a request found when it began.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Began {
     /// Losses of writes before it, and withdrawals that held then, at each gateway.
@@ -146,7 +146,9 @@ impl Oracle {
 
 impl World {
     fn break_invariant(&mut self, invariant: Invariant, text: String) {
-        self.tell(|| format!("BROKEN: {text}"));
+        if self.oracle.violation.is_none() {
+            self.tell(|| format!("BROKEN: {text}"));
+        }
         self.oracle.break_invariant(invariant, text);
     }
 
@@ -344,7 +346,7 @@ impl World {
         }
     }
 
-    /// What holds in each state: the counters are never too low, and every request has something that answers it.
+    /// Checks each state: the counters are never too low, and every request has something that answers it.
     pub fn check_state(&mut self) {
         if let Some((start, used)) = self.spent() {
             let Tally { ended, open, exceeded, forgotten } =

@@ -39,7 +39,7 @@ pub struct Request {
     pub gateway: usize,
     pub credential: Credential,
     pub phase: Phase,
-    /// What held when it began.
+    /// Facts that held when it began.
     pub began: Began,
     /// Time of the request.
     asked: u64,

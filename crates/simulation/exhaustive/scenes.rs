@@ -5,7 +5,7 @@ use domain::budget::Cost;
 use crate::directory::{Credential, Withdrawal};
 use crate::world::Action;
 
-/// What is checked.
+/// Property that is checked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Invariant {
     Tokens,

@@ -8,7 +8,7 @@ use crate::lua::{Reply, Running, Script, Scripts};
 /// Server time at the beginning, in microseconds since the Unix epoch: 15 s before a day and a month end.
 pub const START: u64 = 1_801_440_000_000_000 - 15_000_000;
 
-/// What the preparation of a world has led to: it is the same for each history, and the scripts run once.
+/// Result of the preparation of a world: it is the same for each history, and the scripts run once.
 #[derive(Clone, Default)]
 pub struct Prepared {
     replies: Vec<Reply>,
@@ -25,7 +25,7 @@ pub struct Group {
 pub struct Server {
     running: Running,
     replica: Database,
-    /// What the replica lacks, the oldest first: no more than so many commands.
+    /// Commands that the replica lacks, the oldest first.
     pub recent: VecDeque<Group>,
     max_loss: usize,
     /// Clock of the server minus the true time.

@@ -12,7 +12,7 @@ use super::{
 
 const WORKERS: usize = 2;
 
-/// What the workers share, and the connections that are open by their own count.
+/// The upstream that the workers share, and the connections that are open by their own count.
 #[derive(Default)]
 struct Upstream {
     limiter: Arc<ConnectionLimiter>,
@@ -54,7 +54,7 @@ impl Worker {
         }
     }
 
-    /// What the upkeep does when it is woken.
+    /// Does as the upkeep when it is woken.
     fn keep_up(&self, place: &mut QueuePlace) -> Option<ConnectionPermit> {
         self.endpoint.worker.woken().take().then(|| self.endpoint.worker.grant_permits())?;
         match place.granted.try_recv().ok()? {
