@@ -1,7 +1,7 @@
 //! Exhaustive: searches every history of a small fleet, to a depth, by the product's own steps and scripts.
 //!
-//! `make prove` searches all scenes as deeply as ten minutes allow. Under `cargo test` they are searched less
-//! deeply, and each mutant is found. `docs/development/design/proved.md` has the invariants, the bounds, and what is trusted.
+//! `make prove` searches all scenes as deeply as ten minutes allow; `cargo test` searches less deeply. Each mutant is
+//! found. `docs/development/design/proved.md` has the invariants, the bounds, and what is trusted.
 #![allow(clippy::print_stdout, clippy::print_stderr, reason = "a benchmark prints its figures")]
 #![allow(clippy::unwrap_used, missing_docs, reason = "a benchmark fails by panicking, and has no public API")]
 #![allow(

@@ -91,7 +91,7 @@ pub const MUTANTS: &[Mutant] = &[
     ),
     script(
         "a quiet organization counts as an absence",
-        ("absences", 9, &[(Request, 3), (Tick, 3), (Kill, 1)]),
+        ("absences", 9, &[(Request, 3), (Tick, 2), (Kill, 1)]),
         Slots,
         &[("then return since end", "then return now end")],
     ),
@@ -103,7 +103,7 @@ pub const MUTANTS: &[Mutant] = &[
     ),
     script(
         "uses without Redis are not repaid",
-        ("shares", 10, &[(Request, 4), (Hang, 1), (GiveUp, 2)]),
+        ("shares", 10, &[(Request, 4), (Hang, 1), (GiveUp, 1)]),
         Tokens,
         &[("level - (unreported + excess) * per", "level")],
     ),
