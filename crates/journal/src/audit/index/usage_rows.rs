@@ -346,3 +346,33 @@ fn load_lines(row: &Row<'_>) -> rusqlite::Result<LastUseLines> {
         open: open.map(u128::from_be_bytes),
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changed_sums_are_an_error_and_no_other_sums() {
+        let directory = tempfile::tempdir().unwrap();
+        let database = database::create(&directory.path().join(database::FILE)).unwrap();
+        let (org, mut counts, mut sums) = (OrgId::from_bytes([7; 16]), UsageCounts::default(), UsageSums::default());
+        sums.begin(5, 5);
+        counts.routes.insert((org, None, 100), sums);
+        add_stored(&database, &counts).unwrap();
+        let read = || {
+            let mut found = 0;
+            for_each_route(&database, org, 0, |_, _, sums| found += sums.requests).map(|()| found)
+        };
+        check(&database).unwrap();
+        assert_eq!(read().unwrap(), 5);
+        let whole: Vec<u8> = database.query_row("SELECT sums FROM usage", [], |row| row.get(0)).unwrap();
+        for bit in 0..8 * whole.len() {
+            let mut changed = whole.clone();
+            changed[bit / 8] ^= 1 << (bit % 8);
+            database.execute("UPDATE usage SET sums = ?1", [changed]).unwrap();
+            assert!(read().is_err() && check(&database).is_err(), "bit {bit}");
+        }
+        database.execute("UPDATE usage SET sums = ?1, hour = 101", [whole]).unwrap();
+        assert!(read().is_err() && check(&database).is_err(), "a sum of another hour");
+    }
+}
