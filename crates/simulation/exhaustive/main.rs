@@ -44,7 +44,7 @@ use fleet::Fleet;
 use journal::Audit;
 use model::{CONTRACT, Explored, Search};
 use mutants::{Fault, MUTANTS, Mutant};
-use scenes::SCENES;
+use scenes::{Invariant, SCENES};
 use stateright::{Checker as _, Model as _};
 
 /// Of so many states one is brought to rest.
@@ -53,36 +53,35 @@ const RESTS: u64 = 16;
 const AUDITS: [(&str, Durability, [usize; 2]); 2] =
     [("audit, written", Durability::Written, [8, 12]), ("audit, synced", Durability::Synced, [8, 12])];
 
-/// Searches, and prints a line of the table and the history that breaks the contract. Returns whether there is one;
-/// `tries_again` prints nothing where there is none.
-fn breaks<E: Explored>(name: &str, search: &Search<E>, tries_again: bool) -> bool {
+/// Searches, and prints a line of the table and the history that breaks the contract. Returns the invariant that it
+/// breaks; `tries_again` prints nothing where there is none.
+fn breaks<E: Explored>(name: &str, search: &Search<E>, tries_again: bool) -> Option<Invariant> {
     let begun = Instant::now();
     let checker = search.clone().checker().threads(2).spawn_bfs().join();
     let found = checker.discovery(CONTRACT);
     if found.is_none() && tries_again {
-        return false;
+        return None;
     }
     let (states, steps, depth) = (checker.unique_state_count(), checker.state_count(), checker.max_depth() - 1);
     println!("{name:<54} {states:>9} {steps:>10} {depth:>6} {:>8.1}", begun.elapsed().as_secs_f64());
-    found.iter().for_each(|path| search.print(&path.last_state().history));
-    found.is_some()
+    found.and_then(|path| search.print(&path.last_state().history))
 }
 
 /// Returns whether a scene breaks the contract.
 fn is_broken(name: &str, level: usize, depth: Option<usize>) -> bool {
     if let Some((_, durability, depths)) = AUDITS.iter().find(|(audit, ..)| *audit == name) {
         let explored = Audit { durability: *durability, fault: Fault::None };
-        return breaks(name, &Search { explored, depth: depth.unwrap_or(depths[level]), rests: 1 }, false);
+        return breaks(name, &Search { explored, depth: depth.unwrap_or(depths[level]), rests: 1 }, false).is_some();
     }
     let scene = SCENES.iter().find(|scene| scene.name == name).unwrap();
     let explored = Fleet { scene, most: scene.most, patches: &[], fault: Fault::None };
-    breaks(name, &Search { explored, depth: depth.unwrap_or(scene.depths[level]), rests: RESTS }, false)
+    breaks(name, &Search { explored, depth: depth.unwrap_or(scene.depths[level]), rests: RESTS }, false).is_some()
 }
 
-/// Returns whether a mutant is found: by a step, or by what a step leaves at rest.
+/// Returns whether a mutant is found by what it is to break: by a step, or by what a step leaves at rest.
 fn is_found(mutant: &Mutant) -> bool {
-    let Mutant { name, scene, depth, most, patches, fault, .. } = *mutant;
-    [u64::MAX, 1].into_iter().any(|rests| {
+    let Mutant { name, scene, breaks: expected, depth, most, patches, fault } = *mutant;
+    let found = [u64::MAX, 1].into_iter().find_map(|rests| {
         let tries_again = rests > 1;
         if let Some((_, durability, _)) = AUDITS.iter().find(|(audit, ..)| *audit == scene) {
             let explored = Audit { durability: *durability, fault };
@@ -90,7 +89,8 @@ fn is_found(mutant: &Mutant) -> bool {
         }
         let scene = SCENES.iter().find(|one| one.name == scene).unwrap();
         breaks(name, &Search { explored: Fleet { scene, most, patches, fault }, depth, rests }, tries_again)
-    })
+    });
+    found == Some(expected)
 }
 
 /// `--whole` searches as deeply as `make prove`; `--scene NAME`, `--depth STEPS` and `--no-mutants` search a part.

@@ -71,8 +71,8 @@ impl<E: Explored> Search<E> {
         State { history, fingerprint, actions, is_violation }
     }
 
-    /// Prints a history, a step a line, with what is told of it.
-    pub fn print(&self, history: &[E::Action]) {
+    /// Prints a history, a step a line, with what is told of it. Returns what it breaks.
+    pub fn print(&self, history: &[E::Action]) -> Option<Invariant> {
         let mut world = self.explored.world();
         for action in history {
             let [time, step, told] = self.explored.tell(&mut world, *action);
@@ -81,9 +81,9 @@ impl<E: Explored> Search<E> {
         if self.explored.violation(&world).is_none() {
             self.explored.come_to_rest(&mut world);
         }
-        if let Some((invariant, text)) = self.explored.violation(&world) {
-            println!("       {invariant:?}: {text}");
-        }
+        let (invariant, text) = self.explored.violation(&world)?;
+        println!("       {invariant:?}: {text}");
+        Some(invariant)
     }
 }
 
