@@ -1,5 +1,6 @@
 //! Pulling sums of records from PostgreSQL: in steps, each of which reads a snapshot there and is one transaction here.
 
+use std::ops::Range;
 use std::time::Duration;
 
 use rusqlite::{Connection, Transaction, TransactionBehavior};
@@ -23,6 +24,8 @@ use domain::clock::Micros;
 const STEP_WITHIN: Duration = Duration::from_secs(120);
 /// Hours of one step where the hours of days are together: older records, which are pulled once.
 const HOURS_AT_ONCE: u64 = 6;
+/// Records of a day up to which they are pulled again in one step.
+const AT_ONCE: u64 = 100_000;
 /// Hours before the present one that are kept apart: the 23 that are shown, and one for a reader whose hour has just
 /// ended.
 const HOURS_APART: u64 = 24;
@@ -68,18 +71,19 @@ struct Pulled {
 
 /// Brings the file up to date.
 pub(super) fn refresh(database: &mut Connection, fleet: &Fleet) -> Result<Recent, PullError> {
-    let snapshot = fleet.snapshot_within(STEP_WITHIN)?;
-    let seen = Seen::read(&snapshot)?;
-    snapshot.finish();
-    revise(database, fleet, &seen)?;
-    while advance(database, fleet, seen.settled)? {}
-    settle(database, fleet, seen.since)
+    let Seen { settled, since, .. } = revise(database, fleet)?;
+    while advance(database, fleet, settled)? {}
+    settle(database, fleet, since)
 }
 
 /// Begins anew where this is another database, pulls hours again whose records have come late, and puts together the
-/// hours of days that are over.
-fn revise(database: &mut Connection, fleet: &Fleet, seen: &Seen) -> Result<(), PullError> {
+/// hours of days that are over. Returns what PostgreSQL says of the journals.
+fn revise(database: &mut Connection, fleet: &Fleet) -> Result<Seen, PullError> {
+    // In this order: another process that pulls has seen no later state.
     let transaction = begin(database)?;
+    let snapshot = fleet.snapshot_within(STEP_WITHIN)?;
+    let seen = Seen::read(&snapshot)?;
+    snapshot.finish();
     let known = database::load_journals(&transaction)?;
     let mut reach = database::load_reach(&transaction)?;
     let mut moves = Moves::Forward;
@@ -105,11 +109,11 @@ fn revise(database: &mut Connection, fleet: &Fleet, seen: &Seen) -> Result<(), P
         (reach.merged, reach.since) = (merged, seen.since);
     }
     if let Moves::Late(from) = moves {
-        for hours in differing(&transaction, fleet, reach, hour_of(from).max(kept))? {
+        for (hours, records) in differing(&transaction, fleet, reach, hour_of(from).max(kept))? {
             database::forget_hours(&transaction, &hours)?;
             let mut from = hours.start;
             while from < hours.end {
-                let before = step_end(reach, from).min(hours.end);
+                let before = if records <= AT_ONCE { hours.end } else { step_end(reach, from).min(hours.end) };
                 let times = [from, before].map(|hour| Micros(hour.saturating_mul(HOUR)).min(reach.until));
                 add_range(&transaction, fleet, reach, times)?;
                 from = before;
@@ -118,16 +122,18 @@ fn revise(database: &mut Connection, fleet: &Fleet, seen: &Seen) -> Result<(), P
     }
     database::store_reach(&transaction, reach)?;
     database::store_journals(&transaction, &seen.journals)?;
-    Ok(transaction.commit()?)
+    transaction.commit()?;
+    Ok(seen)
 }
 
-/// The hours, or days, from an hour on of which other numbers of records are there than were added up.
+/// The hours, or days, from an hour on of which other numbers of records are there than were added up, and how many
+/// are there.
 fn differing(
     database: &Connection,
     fleet: &Fleet,
     reach: Reach,
     from: u64,
-) -> Result<Vec<std::ops::Range<u64>>, PullError> {
+) -> Result<Vec<(Range<u64>, u64)>, PullError> {
     let from = reach.hours_with(from).start;
     let mut statement = Statement::new(&format!("SELECT {HOUR_OF_RECORD}, count(*) FROM keygate.records"));
     statement.and_uses(Micros(from.saturating_mul(HOUR)), Some(reach.until));
@@ -140,7 +146,8 @@ fn differing(
     let hours = there.keys().chain(added.keys().filter(|hour| !there.contains_key(hour)));
     let mut hours: Vec<u64> = hours.copied().filter(|hour| there.get(hour) != added.get(hour)).collect();
     hours.sort_unstable();
-    Ok(hours.into_iter().map(|hour| reach.hours_with(hour)).collect())
+    let records = |hour: &u64| there.get(hour).copied().unwrap_or(0);
+    Ok(hours.into_iter().map(|hour| (reach.hours_with(hour), records(&hour))).collect())
 }
 
 /// Adds the next records from before `settled`. Returns whether there may be more.
