@@ -58,8 +58,10 @@ fn cursors_of_uses_are_bound_to_key_and_filters() {
         let found = bob.get(&format!("/keys/{id}/requests?action={action}")).json();
         assert_eq!(found["items"].as_array().unwrap().len(), count, "{action}");
     }
-    let too_long = bob.get(&format!("/keys/{id}/requests?action={}", "a".repeat(129)));
-    assert_eq!((too_long.status, too_long.code().as_str()), (400, "invalid_parameter"));
+    for wrong in [String::new(), "a".repeat(129)] {
+        let refused = bob.get(&format!("/keys/{id}/requests?action={wrong}"));
+        assert_eq!((refused.status, refused.code().as_str()), (400, "invalid_parameter"), "{wrong:?}");
+    }
     let page = bob.page(&format!("/settings/keys/{id}"));
     let href = page.split("href=\"").filter_map(|rest| rest.split('"').next()).find(|href| href.contains("action="));
     let href = href.and_then(|href| href.split('#').next()).expect("the routes of a key link to their requests");

@@ -53,10 +53,10 @@ pub struct ActionName {
     bytes: [u8; Self::MAX],
 }
 
-/// Error: a text is too long for an action.
+/// Error: a text is empty, or too long for an action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("is longer than an action, which has at most {} bytes", ActionName::MAX)]
-pub struct ActionTooLong;
+#[error("is no action, which has 1 to {} bytes", ActionName::MAX)]
+pub struct InvalidAction;
 
 impl ActionName {
     /// Bytes at most.
@@ -69,12 +69,15 @@ impl ActionName {
 }
 
 impl FromStr for ActionName {
-    type Err = ActionTooLong;
+    type Err = InvalidAction;
 
-    fn from_str(text: &str) -> Result<Self, ActionTooLong> {
+    fn from_str(text: &str) -> Result<Self, InvalidAction> {
+        if text.is_empty() {
+            return Err(InvalidAction);
+        }
         let mut bytes = [0; Self::MAX];
-        bytes.get_mut(..text.len()).ok_or(ActionTooLong)?.copy_from_slice(text.as_bytes());
-        Ok(Self { length: u8::try_from(text.len()).map_err(|_| ActionTooLong)?, bytes })
+        bytes.get_mut(..text.len()).ok_or(InvalidAction)?.copy_from_slice(text.as_bytes());
+        Ok(Self { length: u8::try_from(text.len()).map_err(|_| InvalidAction)?, bytes })
     }
 }
 

@@ -55,7 +55,7 @@ pub mod steps {
 }
 
 pub use error::{OpenError, Unavailable};
-pub use filter::{ActionName, ActionTooLong, Filter};
+pub use filter::{ActionName, Filter, InvalidAction};
 pub use format::escape::user_agent_text;
 pub use format::prepared::PreparedFields;
 pub use format::record::{ChangeUse, Outcome, Record, RecordKind, Settled, Use, UseEnd};
