@@ -129,6 +129,19 @@ use Kind::{
     Arrive, Assert, Deadline, FailOver, GiveUp, Hang, Kill, Lose, ReadLog, Report, Request, Step, Tick, Visit, Withdraw,
 };
 
+/// Steps of the scenes in which a credential is withdrawn, over a failover.
+const WITHDRAWING: Most = &[
+    (Request, 2),
+    (Withdraw, 1),
+    (Arrive, 1),
+    (GiveUp, 1),
+    (ReadLog, 1),
+    (Assert, 1),
+    (Tick, 1),
+    (Kill, 1),
+    (FailOver, 1),
+];
+
 pub static SCENES: &[Scene] = &[
     // Slots: replies that are lost or late, kills, failovers.
     Scene {
@@ -195,41 +208,13 @@ pub static SCENES: &[Scene] = &[
         slots: 100,
         tokens: 100,
         withdrawals: &[Withdrawal::Key, Withdrawal::Disabling, Withdrawal::User],
-        ..Scene::new(
-            "withdrawals",
-            [5, 7],
-            &[
-                (Request, 2),
-                (Withdraw, 1),
-                (Arrive, 1),
-                (GiveUp, 1),
-                (ReadLog, 1),
-                (Assert, 1),
-                (Tick, 1),
-                (Kill, 1),
-                (FailOver, 1),
-            ],
-        )
+        ..Scene::new("withdrawals", [5, 7], WITHDRAWING)
     },
     // A session and a management token that end, over a failover.
     Scene {
         credentials: &[Credential::Session, Credential::Token],
         withdrawals: &[Withdrawal::Session, Withdrawal::Token],
-        ..Scene::new(
-            "credentials",
-            [4, 7],
-            &[
-                (Request, 2),
-                (Withdraw, 1),
-                (Arrive, 1),
-                (GiveUp, 1),
-                (ReadLog, 1),
-                (Assert, 1),
-                (Tick, 1),
-                (Kill, 1),
-                (FailOver, 1),
-            ],
-        )
+        ..Scene::new("credentials", [4, 7], WITHDRAWING)
     },
     // Data that is lost, and restored.
     Scene {

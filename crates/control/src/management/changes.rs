@@ -114,7 +114,7 @@ pub async fn list_changes(
     let by = if filter.by.is_empty() { None } else { Some(find_user(management, org, &filter.by).await?.id) };
     let ChangeFilter { by: _, token, key, action, outcome, since, until } = *filter;
     let kind = Some(RecordKind::Change);
-    let action = action.and_then(|operation| operation.parse().ok());
+    let action = action.map(|operation| operation.parse().expect("names of operations are short"));
     let filter = Filter {
         org: Some(org),
         subject,

@@ -196,15 +196,9 @@ fn use_filter(filter: &PageFilter) -> UseFilter {
         AdmissionFilter::Refused => Some(true),
     };
     let outcome = filter.outcome.and_then(|outcome| Outcome::from_name(outcome.name));
-    // A text that is no day is ignored, as one that is no outcome is.
+    // A text that is no day is ignored, as one that is no outcome or no action is.
     let (since, until) = (parse_date(&filter.from), parse_date(&filter.to).map(|day| day.after(DAY)));
-    UseFilter {
-        refused,
-        outcome,
-        action: Some(&filter.action).filter(|action| !action.is_empty()).and_then(|action| action.parse().ok()),
-        since,
-        until,
-    }
+    UseFilter { refused, outcome, action: filter.action.parse().ok(), since, until }
 }
 
 fn outcome_text(record: &Record) -> &'static OutcomeText {

@@ -29,7 +29,8 @@ const LONGER: &str = "the index of the segment is that of more lines: the end of
 /// If a segment or the index cannot be read.
 pub(crate) fn find_wrong(directory: &Path, segments: &[Segment], in_use: bool) -> io::Result<Vec<(u64, &'static str)>> {
     let path = directory.join(database::FILE);
-    let file = || std::fs::metadata(&path).ok().map(|file| file.ino());
+    // A new file may have the number of the one that it replaces.
+    let file = || std::fs::metadata(&path).ok().map(|file| (file.ino(), file.created().ok()));
     let Some(begun) = file() else { return Ok(Vec::new()) };
     find(directory, segments, in_use).or_else(|error| if file() == Some(begun) { Err(error) } else { Ok(Vec::new()) })
 }

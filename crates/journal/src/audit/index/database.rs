@@ -207,6 +207,11 @@ pub(super) fn advance_since(database: &Connection, since: Micros) -> rusqlite::R
     database.execute("UPDATE covered SET since = max(since, ?1)", [since.0.cast_signed()]).map(drop)
 }
 
+/// An error that says that a read was abandoned.
+pub(crate) fn interrupted() -> Error {
+    Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_INTERRUPT), None)
+}
+
 /// An error that says that a value is damaged.
 pub(super) fn damage(what: &str) -> Error {
     Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_CORRUPT), Some(what.to_owned()))

@@ -161,12 +161,12 @@ impl StoredUsage {
         self.database.as_ref().map_or(Ok(()), |database| usage_rows::for_each_route(database, org, first_hour, each))
     }
 
-    /// Calls `each` with all sums of keys, or of routes, from an hour on and before another one.
+    /// Calls `each` with all sums of keys, or of routes, of one organization or all in some hours, until it fails.
     pub(crate) fn for_each_subject(
         &self,
-        of: Subjects,
+        of: (Option<OrgId>, Subjects),
         hours: Range<u64>,
-        each: impl FnMut((OrgId, u64), SumsOf, &UsageSums),
+        each: impl FnMut((OrgId, u64), SumsOf, &UsageSums) -> rusqlite::Result<()>,
     ) -> rusqlite::Result<()> {
         self.database.as_ref().map_or(Ok(()), |database| usage_rows::for_each_subject(database, of, hours, each))
     }

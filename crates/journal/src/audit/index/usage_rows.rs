@@ -277,26 +277,27 @@ pub(crate) enum SumsOf {
     Route(Option<RouteName>),
 }
 
-/// Calls `each` with all sums of keys, or of routes, of all organizations in some hours.
+/// Calls `each` with all sums of keys, or of routes, of one organization or all in some hours, until it fails.
 pub(crate) fn for_each_subject(
     database: &Connection,
-    of: Subjects,
+    (org, of): (Option<OrgId>, Subjects),
     hours: Range<u64>,
-    mut each: impl FnMut((OrgId, u64), SumsOf, &UsageSums),
+    mut each: impl FnMut((OrgId, u64), SumsOf, &UsageSums) -> rusqlite::Result<()>,
 ) -> rusqlite::Result<()> {
     let parts = if of == Subjects::Keys { "part < ?1" } else { "part = ?1" };
-    let sql = format!("SELECT org, part, hour, sums, crc FROM usage WHERE {parts} AND hour >= ?2 AND hour < ?3");
+    let only = if org.is_some() { "org = ?4" } else { "?4 IS NULL" };
+    let sql =
+        format!("SELECT org, part, hour, sums, crc FROM usage WHERE {parts} AND hour >= ?2 AND hour < ?3 AND {only}");
     let mut statement = database.prepare(&sql)?;
     let [from, before] = [hours.start, hours.end].map(|hour| i64::try_from(hour).unwrap_or(i64::MAX));
-    let mut rows = statement.query(params![ROUTES, from, before])?;
+    let mut rows = statement.query(params![ROUTES, from, before, org.as_ref().map(OrgId::as_bytes)])?;
     while let Some(row) = rows.next()? {
         for_each_of_row(row, |(org, _, hour), entry| {
             let subject = match of {
                 Subjects::Keys => SumsOf::Key(key_of(entry.subject)),
                 Subjects::Routes => SumsOf::Route(route_of(entry.subject)?),
             };
-            each((org, hour), subject, &entry.sums().ok_or_else(damaged)?);
-            Ok(())
+            each((org, hour), subject, &entry.sums().ok_or_else(damaged)?)
         })?;
     }
     Ok(())

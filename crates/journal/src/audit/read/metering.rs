@@ -46,7 +46,7 @@ pub(crate) fn read_usage(
     // In this order: what is settled now is in the segments that are listed next.
     let settled_before = settled_before(directory, now)?;
     if let Some((live, hours)) = live.zip(indexed::hours(&query)) {
-        match indexed::read_usage((directory, live), query, hours, settled_before) {
+        match indexed::read_usage((directory, live), query, hours, settled_before, stop) {
             Err(error) => tracing::debug!(%error, "usage cannot be read from the index; reading the journal"),
             report => return report,
         }

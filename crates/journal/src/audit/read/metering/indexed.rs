@@ -10,11 +10,13 @@ use super::period::PeriodSpan;
 use super::query::{UsageBy, UsageQuery};
 use super::report::UsageReport;
 use super::tally::{SubjectKey, UsageRow};
+use crate::audit::index::database;
 use crate::audit::index::live_index::LiveIndex;
 use crate::audit::index::lookup::{Subjects, SumsOf};
 use crate::audit::index::usage_counts::{HOUR, first_hour_of};
 use crate::audit::index::usage_sums::UsageSums;
 use crate::audit::read::range_usage;
+use crate::audit::read::stop::StopSignal;
 use domain::clock::Micros;
 use domain::identity::OrgId;
 
@@ -37,6 +39,7 @@ pub(super) fn read_usage(
     query: UsageQuery,
     hours: Range<u64>,
     settled_before: Micros,
+    stop: &StopSignal,
 ) -> io::Result<UsageReport> {
     // Every use is among those of a route or of none: of these there are fewer sums than of keys.
     let of = if query.by == UsageBy::Key { Subjects::Keys } else { Subjects::Routes };
@@ -59,9 +62,6 @@ pub(super) fn read_usage(
     let mut rows = Rows::default();
     let mut period = query.per.containing(Micros(0));
     let mut add = |(org, hour): (OrgId, u64), subject: SumsOf, sums: &UsageSums| {
-        if query.org.is_some_and(|only| only != org) {
-            return;
-        }
         let time = Micros(hour.saturating_mul(HOUR));
         if !period.contains(time) {
             period = query.per.containing(time);
@@ -73,7 +73,11 @@ pub(super) fn read_usage(
         };
         rows.entry((period, subject)).or_default().add(sums);
     };
-    stored.for_each_subject(of, hours.clone(), &mut add).map_err(io::Error::other)?;
+    let add_stored = |of: (OrgId, u64), subject: SumsOf, sums: &UsageSums| {
+        add(of, subject, sums);
+        stop.check().map_err(|_| database::interrupted())
+    };
+    stored.for_each_subject((query.org, of), hours.clone(), add_stored).map_err(io::Error::other)?;
     range_usage::uncovered(recent, &stored).for_each(|(of, subject, sums)| add(of, subject, &sums));
     let starts_later = |since: &Micros| since.0 > 0 && query.since.is_none_or(|asked| asked < *since);
     let mut rows: Vec<UsageRow> = rows.into_iter().filter_map(|(row, sums)| new_row(row, &sums)).collect();

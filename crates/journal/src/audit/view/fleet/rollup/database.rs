@@ -17,7 +17,7 @@ pub(crate) const FILE: &str = "rollup.db";
 
 /// - `reach`: one row; records from before `until` are added up, those of open uses in part. Hours before `merged` are
 ///   together in the first ones of their days. Records from before `since` were removed.
-/// - `journal`: the journals, up to which place and time they had been delivered when it was looked last.
+/// - `journal`: the journals, up to which place and time they had been delivered at the last refresh.
 /// - `records`: the number of records that were added up of each hour in which there are any.
 /// - `open`: uses that had not ended when they were added up, by what they are added to.
 const TABLES: &str = "
@@ -86,7 +86,7 @@ pub(super) fn clear(database: &Connection) -> rusqlite::Result<()> {
     )
 }
 
-/// The reach of the rollup; `None` before the first look.
+/// The reach of the rollup; `None` before the first refresh.
 pub(super) fn load_reach(database: &Connection) -> rusqlite::Result<Option<Reach>> {
     let reach = |row: &Row<'_>| {
         Ok(Reach { until: Micros(number(row, 0)?), merged: number(row, 1)?, since: Micros(number(row, 2)?) })
@@ -100,7 +100,7 @@ pub(super) fn store_reach(database: &Connection, reach: Reach) -> rusqlite::Resu
     database.execute(sql, params![signed(until.0), signed(merged), signed(since.0)]).map(drop)
 }
 
-/// The journals, as it was looked last.
+/// The journals, as of the last refresh.
 pub(super) fn load_journals(database: &Connection) -> rusqlite::Result<Vec<JournalPlace>> {
     let place = |row: &Row<'_>| {
         Ok(JournalPlace {

@@ -1,4 +1,4 @@
-//! Moves of the journals of all gateways since the last look, and their meaning for sums of records.
+//! Moves of the journals of all gateways since the last refresh, and their meaning for sums of records.
 
 use std::time::Duration;
 

@@ -2,7 +2,7 @@
 //! gateway's journal: a page reads the sums of millions of records in milliseconds.
 //!
 //! - The file has the records from before a moment at which all that deliver had delivered theirs. What came since was
-//!   read last and is in memory, and replaced with each look.
+//!   read last and is in memory, and replaced with each refresh.
 //! - A thread pulls what is new: when a page is read, and each minute for an hour after that. A page waits for it for
 //!   some hundredths of a second, and shows what was there before when it takes longer.
 //! - It is derived data: where PostgreSQL has records that came late ([`journal_moves`]), their hours are pulled again;
@@ -31,7 +31,7 @@ pub(in crate::audit::view) use pull::Recent;
 const WAIT: Duration = Duration::from_millis(50);
 /// Age of the sums from which on a page has what is new pulled.
 const FRESH: Duration = Duration::from_secs(2);
-/// Time between two looks while no page is read.
+/// Time between two refreshes while no page is read.
 const EVERY: Duration = Duration::from_secs(60);
 /// Time after the last page for which the sums are kept up to date.
 const KEPT_FRESH: Duration = Duration::from_secs(3600);
@@ -42,16 +42,16 @@ pub(in crate::audit::view) struct Rollup {
     path: PathBuf,
     fleet: Arc<ArcSwapOption<Fleet>>,
     state: Mutex<State>,
-    /// A look has ended.
-    ended: Condvar,
+    /// A refresh has ended.
+    refreshed: Condvar,
 }
 
 #[derive(Debug)]
 struct State {
-    /// The last look, and whether it failed.
-    looked: Option<(Instant, bool)>,
-    /// A look is under way, or will be at once.
-    is_looking: bool,
+    /// End of the last refresh, and whether it failed.
+    last_refresh: Option<(Instant, bool)>,
+    /// A refresh is under way, or will be at once.
+    is_refreshing: bool,
     recent: Option<Arc<Recent>>,
     /// Time of the last page.
     read: Instant,
@@ -61,8 +61,9 @@ struct State {
 impl Rollup {
     /// The rollup in the directory of a journal; nothing is opened yet.
     pub(in crate::audit::view) fn new(directory: PathBuf, fleet: Arc<ArcSwapOption<Fleet>>) -> Self {
-        let state = State { looked: None, is_looking: false, recent: None, read: Instant::now(), thread: None };
-        Self { path: directory.join(database::FILE), fleet, state: Mutex::new(state), ended: Condvar::new() }
+        let state =
+            State { last_refresh: None, is_refreshing: false, recent: None, read: Instant::now(), thread: None };
+        Self { path: directory.join(database::FILE), fleet, state: Mutex::new(state), refreshed: Condvar::new() }
     }
 
     /// The stored sums, and those that came since.
@@ -74,20 +75,20 @@ impl Rollup {
         let until = Instant::now() + WAIT;
         let mut state = self.state.lock();
         state.read = Instant::now();
-        if state.looked.is_none_or(|(at, _)| at.elapsed() > FRESH) {
-            self.look(&mut state).map_err(|()| OwnOnlyReason::Unavailable)?;
+        if state.last_refresh.is_none_or(|(at, _)| at.elapsed() > FRESH) {
+            self.request_refresh(&mut state).map_err(|()| OwnOnlyReason::Unavailable)?;
         }
-        while state.is_looking && !self.ended.wait_until(&mut state, until).timed_out() {}
+        while state.is_refreshing && !self.refreshed.wait_until(&mut state, until).timed_out() {}
         loop {
-            if state.looked.is_some_and(|(_, has_failed)| has_failed) {
+            if state.last_refresh.is_some_and(|(_, has_failed)| has_failed) {
                 return Err(OwnOnlyReason::Unavailable);
             }
-            // The file has more than what is in memory follows, while a look is under way that takes several steps.
+            // The file has more than what is in memory follows, while a refresh takes several steps.
             let recent = state.recent.clone();
             if let Some(found) = recent.and_then(|recent| Some((self.open(&recent)?, recent))) {
                 return Ok(found);
             }
-            if self.ended.wait_until(&mut state, until).timed_out() {
+            if self.refreshed.wait_until(&mut state, until).timed_out() {
                 return Err(OwnOnlyReason::AddingUp);
             }
         }
@@ -107,9 +108,9 @@ impl Rollup {
         })
     }
 
-    /// Has the thread look; starts it when it is not there.
-    fn look(self: &Arc<Self>, state: &mut State) -> Result<(), ()> {
-        if state.is_looking {
+    /// Has the thread refresh the sums; starts it when it is not there.
+    fn request_refresh(self: &Arc<Self>, state: &mut State) -> Result<(), ()> {
+        if state.is_refreshing {
             return Ok(());
         }
         match &state.thread {
@@ -121,7 +122,7 @@ impl Rollup {
                 state.thread = Some(thread.map_err(failed)?.thread().clone());
             }
         }
-        state.is_looking = true;
+        state.is_refreshing = true;
         Ok(())
     }
 
@@ -130,9 +131,9 @@ impl Rollup {
         let fleet = self.fleet.load_full();
         let pulled = fleet.map(|fleet| pull::refresh(&mut database::open(&self.path)?, &fleet));
         let mut state = self.state.lock();
-        let had_failed = state.looked.is_some_and(|(_, failed)| failed);
-        state.looked = Some((Instant::now(), matches!(pulled, Some(Err(_)))));
-        state.is_looking = false;
+        let had_failed = state.last_refresh.is_some_and(|(_, failed)| failed);
+        state.last_refresh = Some((Instant::now(), matches!(pulled, Some(Err(_)))));
+        state.is_refreshing = false;
         let goes_on = pulled.is_some() && state.read.elapsed() < KEPT_FRESH;
         match pulled {
             Some(Ok(recent)) => state.recent = Some(Arc::new(recent)),
@@ -147,7 +148,7 @@ impl Rollup {
             state.thread = None;
         }
         drop(state);
-        self.ended.notify_all();
+        self.refreshed.notify_all();
         goes_on
     }
 }
@@ -160,7 +161,7 @@ impl Drop for Rollup {
     }
 }
 
-/// Looks until nobody reads any more.
+/// Refreshes the sums until no page has been read for a while.
 fn run(rollup: &Weak<Rollup>) {
     while rollup.upgrade().is_some_and(|rollup| rollup.refresh()) {
         thread::park_timeout(EVERY);

@@ -25,7 +25,7 @@ const STEP_WITHIN: Duration = Duration::from_secs(120);
 /// Hours of one step where the hours of days are together: older records, which are pulled once.
 const HOURS_AT_ONCE: u64 = 6;
 /// Records of a day up to which they are pulled again in one step.
-const AT_ONCE: u64 = 100_000;
+const RECORDS_AT_ONCE: u64 = 100_000;
 /// Hours before the present one that are kept apart: the 23 that are shown, and one for a reader whose hour has just
 /// ended.
 const HOURS_APART: u64 = 24;
@@ -113,7 +113,7 @@ fn revise(database: &mut Connection, fleet: &Fleet) -> Result<Seen, PullError> {
             database::forget_hours(&transaction, &hours)?;
             let mut from = hours.start;
             while from < hours.end {
-                let before = if records <= AT_ONCE { hours.end } else { step_end(reach, from).min(hours.end) };
+                let before = if records <= RECORDS_AT_ONCE { hours.end } else { step_end(reach, from).min(hours.end) };
                 let times = [from, before].map(|hour| Micros(hour.saturating_mul(HOUR)).min(reach.until));
                 add_range(&transaction, fleet, reach, times)?;
                 from = before;
