@@ -1,7 +1,7 @@
 # `make test` installs the prerequisites of the tests and runs all of them. `make check` runs what the continuous
 # integration runs.
 
-.PHONY: setup test test-integration test-others strict soak lint doc deny bench peers pingora cost bench-peers fleet prove cost-check cost-baseline size fuzz screenshots check release release-test release-check
+.PHONY: setup test test-integration test-others test-models strict soak lint doc deny bench peers pingora cost bench-peers fleet prove cost-check cost-baseline size fuzz screenshots check release release-test release-check
 
 setup:
 	@sh deploy/setup.sh
@@ -15,16 +15,20 @@ test:
 	@sh deploy/setup.sh tools & tools=$$!; \
 	  cargo test --locked --lib --bins --tests --bench fleet --bench exhaustive --no-run; built=$$?; \
 	  wait $$tools && exit $$built
-	$(MAKE) --no-print-directory --keep-going --jobs=2 test-integration test-others
+	$(MAKE) --no-print-directory --keep-going --jobs=3 test-integration test-others test-models
 	cargo test --locked --doc
 
-# Two test programs run side by side. Of the integration tests more run at a time than there are cores on a small machine:
+# Test programs run side by side. Of the integration tests more run at a time than there are cores on a small machine:
 # most of them wait for servers and for time.
 test-integration:
 	sh deploy/run_tests.sh 2400 cargo test --locked --test integration -- --test-threads 6
 
 test-others:
-	sh deploy/run_tests.sh 2400 cargo test --locked --no-fail-fast --lib --bins --bench fleet --bench exhaustive --test browser --test fuzz --test pages --test process --test threads
+	sh deploy/run_tests.sh 2400 cargo test --locked --no-fail-fast --lib --bins --test browser --test fuzz --test pages --test process
+
+# These compute, and wait for nothing: they have the time of the processors that the other tests leave.
+test-models:
+	nice -n 19 sh deploy/run_tests.sh 2400 cargo test --locked --no-fail-fast --bench fleet --bench exhaustive --test threads
 
 # Asserts times as well: on an idle machine only, so the continuous integration does not run it.
 strict: setup

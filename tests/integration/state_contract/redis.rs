@@ -71,7 +71,13 @@ pub(crate) fn on_a_server() -> (State, Redis) {
 
 /// The state of a gateway on a server.
 pub(super) fn gateway_on(server: &Redis) -> State {
-    State::Redis(block_on(RedisState::open(settings(Servers::Single(at(server))))).unwrap())
+    open_patiently(Servers::Single(at(server)))
+}
+
+/// A state whose changes have the time that many at once take on a busy machine.
+fn open_patiently(servers: Servers) -> State {
+    let durability = Durability { replicas: 0, timeout: Duration::from_secs(10) };
+    State::Redis(block_on(RedisState::open(Settings { durability, ..settings(servers) })).unwrap())
 }
 
 /// A state on a Cluster of three primaries. Cases that run at the same time share it: one takes seconds to start.
@@ -82,6 +88,5 @@ pub(super) fn on_a_cluster() -> (State, Arc<Cluster>) {
     *shared = Arc::downgrade(&cluster);
     drop(shared);
     let nodes = cluster.nodes().iter().map(at).collect();
-    let state = block_on(RedisState::open(settings(Servers::Cluster(nodes)))).unwrap();
-    (State::Redis(state), cluster)
+    (open_patiently(Servers::Cluster(nodes)), cluster)
 }

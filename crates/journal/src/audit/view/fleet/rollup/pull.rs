@@ -22,10 +22,10 @@ use domain::clock::Micros;
 
 /// Time that a step may take.
 const STEP_WITHIN: Duration = Duration::from_secs(120);
-/// Hours of one step where the hours of days are together: older records, which are pulled once.
-const HOURS_AT_ONCE: u64 = 6;
-/// Records of a day up to which they are pulled again in one step.
+/// Records that a step reads, about: of the first step, which knows of none, whatever an hour has.
 const RECORDS_AT_ONCE: u64 = 100_000;
+/// The longest step: a day of a few million records after many days of none takes seconds.
+const MAX_STEP_HOURS: u64 = 10 * 24;
 /// Hours before the present one that are kept apart: the 23 that are shown, and one for a reader whose hour has just
 /// ended.
 const HOURS_APART: u64 = 24;
@@ -72,7 +72,10 @@ struct Pulled {
 /// Brings the file up to date.
 pub(super) fn refresh(database: &mut Connection, fleet: &Fleet) -> Result<Recent, PullError> {
     let Seen { settled, since, .. } = revise(database, fleet)?;
-    while advance(database, fleet, settled)? {}
+    let mut step_hours = 1;
+    while let Some(records) = advance(database, fleet, settled, step_hours)? {
+        step_hours = next_step_hours(step_hours, records);
+    }
     settle(database, fleet, since)
 }
 
@@ -113,7 +116,7 @@ fn revise(database: &mut Connection, fleet: &Fleet) -> Result<Seen, PullError> {
             database::forget_hours(&transaction, &hours)?;
             let mut from = hours.start;
             while from < hours.end {
-                let before = if records <= RECORDS_AT_ONCE { hours.end } else { step_end(reach, from).min(hours.end) };
+                let before = if records <= RECORDS_AT_ONCE { hours.end } else { from + 1 };
                 let times = [from, before].map(|hour| Micros(hour.saturating_mul(HOUR)).min(reach.until));
                 add_range(&transaction, fleet, reach, times)?;
                 from = before;
@@ -150,33 +153,39 @@ fn differing(
     Ok(hours.into_iter().map(|hour| (reach.hours_with(hour), records(&hour))).collect())
 }
 
-/// Adds the next records from before `settled`. Returns whether there may be more.
-fn advance(database: &mut Connection, fleet: &Fleet, settled: Micros) -> Result<bool, PullError> {
+/// Adds the records of the next hours from before `settled`. Returns how many there were; `None` when all are added.
+fn advance(database: &mut Connection, fleet: &Fleet, settled: Micros, hours: u64) -> Result<Option<u64>, PullError> {
     let transaction = begin(database)?;
     let reach = database::load_reach(&transaction)?.filter(|reach| reach.until < settled);
-    let Some(reach) = reach else { return Ok(false) };
-    let until = settled.min(Micros(step_end(reach, hour_of(reach.until)).saturating_mul(HOUR)));
-    add_range(&transaction, fleet, reach, [reach.until, until])?;
+    let Some(reach) = reach else { return Ok(None) };
+    let until = settled.min(Micros((hour_of(reach.until) + hours).saturating_mul(HOUR)));
+    let records = add_range(&transaction, fleet, reach, [reach.until, until])?;
     database::store_reach(&transaction, Reach { until, ..reach })?;
     transaction.commit()?;
-    Ok(true)
+    Ok(Some(records))
 }
 
-/// The hour before which the step ends that begins in an hour.
-fn step_end(reach: Reach, hour: u64) -> u64 {
-    let hours = if hour < reach.merged { HOURS_AT_ONCE } else { 1 };
-    hour - hour % hours + hours
+/// The hours of the step after one with this many records.
+fn next_step_hours(hours: u64, records: u64) -> u64 {
+    let wanted = hours.saturating_mul(RECORDS_AT_ONCE) / records.max(1);
+    wanted.clamp(1, hours * 4).min(MAX_STEP_HOURS)
 }
 
-/// Adds the records of a range of time.
-fn add_range(database: &Connection, fleet: &Fleet, reach: Reach, [since, until]: [Micros; 2]) -> Result<(), PullError> {
+/// Adds the records of a range of time. Returns how many there are.
+fn add_range(
+    database: &Connection,
+    fleet: &Fleet,
+    reach: Reach,
+    [since, until]: [Micros; 2],
+) -> Result<u64, PullError> {
     let snapshot = fleet.snapshot_within(STEP_WITHIN)?;
     let pulled = Pulled::read(&snapshot, reach, since, Some(until))?;
     let open = open_uses(&snapshot, since, until)?;
     snapshot.finish();
     usage_rows::add_sums(database, &pulled.counts)?;
     database::add_records(database, &pulled.records)?;
-    Ok(open.iter().try_for_each(|(id, open)| database::store_open(database, id, open))?)
+    open.iter().try_for_each(|(id, open)| database::store_open(database, id, open))?;
+    Ok(pulled.records.values().sum())
 }
 
 /// Adds the ends of uses that were open, and reads what came since, in one snapshot.
