@@ -7,7 +7,7 @@ setup:
 	@sh deploy/setup.sh
 
 # Most tests wait for servers and for time rather than for a processor: more of them than cores run side by side.
-export RUST_TEST_THREADS ?= 4
+export RUST_TEST_THREADS ?= 3
 
 # The tools of the tests are fetched while the tests are built: one waits for the network, the other for the processor.
 test:
@@ -21,7 +21,7 @@ test:
 # Test programs run side by side. Of the integration tests more run at a time than there are cores on a small machine:
 # most of them wait for servers and for time.
 test-integration:
-	sh deploy/run_tests.sh 2400 cargo test --locked --test integration -- --test-threads 6
+	sh deploy/run_tests.sh 2400 cargo test --locked --test integration -- --test-threads 5
 
 test-others:
 	sh deploy/run_tests.sh 2400 cargo test --locked --no-fail-fast --lib --bins --test browser --test fuzz --test pages --test process

@@ -37,6 +37,8 @@ mod withdrawals;
 mod world;
 
 use std::process::ExitCode;
+use std::sync::Mutex;
+use std::thread;
 use std::time::Instant;
 
 use ::journal::audit::Durability;
@@ -53,44 +55,75 @@ const RESTS: u64 = 16;
 const AUDITS: [(&str, Durability, [usize; 2]); 2] =
     [("audit, written", Durability::Written, [8, 12]), ("audit, synced", Durability::Synced, [8, 12])];
 
-/// Searches, and prints a line of the table and the history that breaks the contract. Returns the invariant that it
-/// breaks; `tries_again` prints nothing where there is none.
-fn breaks<E: Explored>(name: &str, search: &Search<E>, tries_again: bool) -> Option<Invariant> {
-    let begun = Instant::now();
-    let checker = search.clone().checker().threads(2).spawn_bfs().join();
-    let found = checker.discovery(CONTRACT);
-    if found.is_none() && tries_again {
-        return None;
-    }
-    let (states, steps, depth) = (checker.unique_state_count(), checker.state_count(), checker.max_depth() - 1);
-    println!("{name:<54} {states:>9} {steps:>10} {depth:>6} {:>8.1}", begun.elapsed().as_secs_f64());
-    found.and_then(|path| search.print(&path.last_state().history))
+/// Searches that run at a time. Each has one thread: of several, one may reach a state by a longer history than
+/// another would, and leave out what follows within the depth.
+const AT_A_TIME: usize = 2;
+
+/// Result of a search: what it breaks, and a line of the table with the history that does.
+struct Searched {
+    breaks: Option<Invariant>,
+    text: String,
 }
 
-/// Returns whether a scene breaks the contract.
-fn is_broken(name: &str, level: usize, depth: Option<usize>) -> bool {
+/// Searches every history.
+fn search<E: Explored>(name: &str, search: &Search<E>) -> Searched {
+    let begun = Instant::now();
+    let checker = search.clone().checker().threads(1).spawn_bfs().join();
+    let (states, steps, depth) = (checker.unique_state_count(), checker.state_count(), checker.max_depth() - 1);
+    let seconds = begun.elapsed().as_secs_f64();
+    let mut text = format!("{name:<54} {states:>9} {steps:>10} {depth:>6} {seconds:>8.1}\n");
+    let breaks = checker.discovery(CONTRACT).and_then(|path| search.tell(&path.last_state().history, &mut text));
+    Searched { breaks, text }
+}
+
+/// Searches a scene, or one of the journal.
+fn search_scene(name: &str, level: usize, depth: Option<usize>) -> Searched {
     if let Some((_, durability, depths)) = AUDITS.iter().find(|(audit, ..)| *audit == name) {
         let explored = Audit { durability: *durability, fault: Fault::None };
-        return breaks(name, &Search { explored, depth: depth.unwrap_or(depths[level]), rests: 1 }, false).is_some();
+        return search(name, &Search { explored, depth: depth.unwrap_or(depths[level]), rests: 1 });
     }
     let scene = SCENES.iter().find(|scene| scene.name == name).unwrap();
     let explored = Fleet { scene, most: scene.most, patches: &[], fault: Fault::None };
-    breaks(name, &Search { explored, depth: depth.unwrap_or(scene.depths[level]), rests: RESTS }, false).is_some()
+    search(name, &Search { explored, depth: depth.unwrap_or(scene.depths[level]), rests: RESTS })
 }
 
-/// Returns whether a mutant is found by what it is to break: by a step, or by what a step leaves at rest.
-fn is_found(mutant: &Mutant) -> bool {
-    let Mutant { name, scene, breaks: expected, depth, most, patches, fault } = *mutant;
-    let found = [u64::MAX, 1].into_iter().find_map(|rests| {
-        let tries_again = rests > 1;
+/// Searches for what a mutant is to break: by a step, or by what a step leaves at rest.
+fn search_mutant(mutant: &Mutant) -> Searched {
+    let Mutant { name, scene, depth, most, patches, fault, .. } = *mutant;
+    let with_rests = |rests| {
         if let Some((_, durability, _)) = AUDITS.iter().find(|(audit, ..)| *audit == scene) {
             let explored = Audit { durability: *durability, fault };
-            return breaks(name, &Search { explored, depth, rests }, tries_again);
+            return search(name, &Search { explored, depth, rests });
         }
         let scene = SCENES.iter().find(|one| one.name == scene).unwrap();
-        breaks(name, &Search { explored: Fleet { scene, most, patches, fault }, depth, rests }, tries_again)
+        search(name, &Search { explored: Fleet { scene, most, patches, fault }, depth, rests })
+    };
+    let by_steps = with_rests(u64::MAX);
+    if by_steps.breaks.is_some() { by_steps } else { with_rests(1) }
+}
+
+/// Searches for each, some at a time, and prints the results as they come. Returns those whose result is not `wanted`.
+fn search_all<T: Copy + Send>(
+    all: impl Iterator<Item = T> + Send,
+    search: impl Fn(T) -> Searched + Sync,
+    is_wanted: impl Fn(T, Option<Invariant>) -> bool + Sync,
+) -> Vec<T> {
+    let (left, others) = (Mutex::new(all), Mutex::new(Vec::new()));
+    thread::scope(|scope| {
+        for _ in 0..AT_A_TIME {
+            scope.spawn(|| {
+                loop {
+                    let Some(one) = left.lock().unwrap().next() else { break };
+                    let Searched { breaks, text } = search(one);
+                    print!("{text}");
+                    if !is_wanted(one, breaks) {
+                        others.lock().unwrap().push(one);
+                    }
+                }
+            });
+        }
     });
-    found == Some(expected)
+    others.into_inner().unwrap()
 }
 
 /// `--whole` searches as deeply as `make prove`; `--scene NAME`, `--depth STEPS` and `--no-mutants` search a part.
@@ -103,9 +136,11 @@ fn main() -> ExitCode {
     println!("{:<54} {:>9} {:>10} {:>6} {:>8}", "scene or mutant", "states", "steps", "depth", "seconds");
     let audits = AUDITS.iter().map(|(name, ..)| *name);
     let scenes = SCENES.iter().map(|scene| scene.name).chain(audits).filter(|name| is_chosen(name));
-    let broken: Vec<_> = scenes.filter(|name| is_broken(name, usize::from(has("--whole")), depth)).collect();
+    let level = usize::from(has("--whole"));
+    let broken = search_all(scenes, |name| search_scene(name, level, depth), |_, breaks| breaks.is_none());
     let mutants = MUTANTS.iter().filter(|mutant| is_chosen(mutant.scene) && !has("--no-mutants"));
-    let missed: Vec<_> = mutants.filter(|mutant| !is_found(mutant)).map(|mutant| mutant.name).collect();
+    let missed = search_all(mutants, search_mutant, |mutant, breaks| breaks == Some(mutant.breaks));
+    let missed: Vec<_> = missed.iter().map(|mutant| mutant.name).collect();
     println!("broken: {broken:?}; mutants that were not found: {missed:?}");
     if broken.is_empty() && missed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }

@@ -3,7 +3,7 @@
 //! The world itself is not kept: it is made again from the history, by the product's own steps. Histories that lead to
 //! the same world are one state.
 
-use std::fmt::Debug;
+use std::fmt::{Debug, Write as _};
 use std::hash::{Hash, Hasher};
 
 use stateright::{Model, Property};
@@ -71,18 +71,18 @@ impl<E: Explored> Search<E> {
         State { history, fingerprint, actions, is_violation }
     }
 
-    /// Prints a history, a step a line, with what is told of it. Returns what it breaks.
-    pub fn print(&self, history: &[E::Action]) -> Option<Invariant> {
+    /// Tells a history, a step a line. Returns what it breaks.
+    pub fn tell(&self, history: &[E::Action], text: &mut String) -> Option<Invariant> {
         let mut world = self.explored.world();
         for action in history {
             let [time, step, told] = self.explored.tell(&mut world, *action);
-            println!("  {time:>3}  {step:<42} {told}");
+            writeln!(text, "  {time:>3}  {step:<42} {told}").unwrap();
         }
         if self.explored.violation(&world).is_none() {
             self.explored.come_to_rest(&mut world);
         }
-        let (invariant, text) = self.explored.violation(&world)?;
-        println!("       {invariant:?}: {text}");
+        let (invariant, why) = self.explored.violation(&world)?;
+        writeln!(text, "       {invariant:?}: {why}").unwrap();
         Some(invariant)
     }
 }
