@@ -16,7 +16,7 @@ use crate::support::gateway::{Key, OPERATOR};
 use crate::support::page::block;
 use crate::support::random::Random;
 use crate::support::redis::Redis;
-use crate::support::{Client, Gateway, KEYGATE, Response, Upstream};
+use crate::support::{Client, Gateway, KEYGATE, Response, Upstream, mistyped};
 use domain::key::policy::DisabledBy;
 use domain::key::{KeyDigest, KeyId, OrgTag, PlainKey};
 use domain::management_token::PlainToken;
@@ -132,7 +132,7 @@ fn reported_key_is_dead_on_three_gateways_and_its_streams_are_cut() {
         finding("ghp_not_ours", PLACE),
         finding(&key.text, &format!("{PLACE}?{}", key.text)),
         finding(&unknown(), PLACE),
-        finding(&format!("{}x", &key.text[..key.text.len() - 1]), PLACE),
+        finding(&mistyped(&key.text), PLACE),
     ]);
     let answered = github.report(&gateways[1], &findings);
     assert_eq!(answered.status, 200, "{answered:?}");
@@ -270,8 +270,7 @@ fn reported_management_token_is_revoked_and_a_replay_changes_nothing() {
         let management::NewToken { token, secret } = gateway.token();
         let text = secret.expose();
         let unknown = PlainToken::generate().unwrap().expose().expose().to_owned();
-        let mistyped = format!("{}x", &text[..text.len() - 1]);
-        let findings = [text, &unknown, &mistyped].map(|text| finding(text, &format!("{PLACE}?{text}")));
+        let findings = [text, &unknown, &mistyped(text)].map(|text| finding(text, &format!("{PLACE}?{text}")));
         let known = json!([feedback(text, "true_positive"), feedback(&unknown, "false_positive")]);
         for _ in 0..3 {
             assert_eq!(github.report(&gateway, &json!(findings)).json(), known);

@@ -214,3 +214,9 @@ impl Response {
         problem["code"].as_str().unwrap().to_owned()
     }
 }
+
+/// A secret with another last character.
+pub fn mistyped(secret: &str) -> String {
+    let (kept, last) = secret.split_at(secret.len() - 1);
+    format!("{kept}{}", if last == "x" { 'y' } else { 'x' })
+}

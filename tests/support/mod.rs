@@ -34,7 +34,7 @@ pub mod redis;
 pub mod postgresql;
 pub mod stepped_clock;
 
-pub use client::{Client, Response, head};
+pub use client::{Client, Response, head, mistyped};
 pub use collector::{Collector, ReceivedSpan};
 pub use dns::NameServer;
 pub use ended::Ended;

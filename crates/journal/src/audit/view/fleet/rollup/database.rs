@@ -152,6 +152,11 @@ pub(super) fn forget_hours(database: &Connection, hours: &std::ops::Range<u64>) 
     database.execute("DELETE FROM open WHERE time >= ?1 AND time < ?2", [from, before]).map(drop)
 }
 
+/// Forgets how many records there were before an hour.
+pub(super) fn forget_counts(database: &Connection, before: u64) -> rusqlite::Result<()> {
+    database.execute("DELETE FROM records WHERE hour < ?1", [signed(before)]).map(drop)
+}
+
 /// The uses that had not ended, by their ids.
 pub(super) fn load_open(database: &Connection) -> rusqlite::Result<FxHashMap<String, OpenRow>> {
     let open = |row: &Row<'_>| {

@@ -109,6 +109,7 @@ fn revise(database: &mut Connection, fleet: &Fleet) -> Result<Seen, PullError> {
     };
     if reach.merged < merged || reach.since < seen.since {
         usage_rows::tidy(&transaction, kept, merged)?;
+        database::forget_counts(&transaction, kept)?;
         (reach.merged, reach.since) = (merged, seen.since);
     }
     if let Moves::Late(from) = moves {
