@@ -22,7 +22,7 @@ use domain::clock::Micros;
 
 /// Time that a step may take.
 const STEP_WITHIN: Duration = Duration::from_secs(120);
-/// Records that a step reads, about: of the first step, which knows of none, whatever an hour has.
+/// Records that a step is to read, by those of the step before. The first step reads one hour.
 const RECORDS_AT_ONCE: u64 = 100_000;
 /// The longest step: a day of a few million records after many days of none takes seconds.
 const MAX_STEP_HOURS: u64 = 10 * 24;
@@ -166,7 +166,7 @@ fn advance(database: &mut Connection, fleet: &Fleet, settled: Micros, hours: u64
     Ok(Some(records))
 }
 
-/// The hours of the step after one with this many records.
+/// The hours of the step after one with this many records: at most four times as many, as the records may be uneven.
 fn next_step_hours(hours: u64, records: u64) -> u64 {
     let wanted = hours.saturating_mul(RECORDS_AT_ONCE) / records.max(1);
     wanted.clamp(1, hours * 4).min(MAX_STEP_HOURS)
