@@ -1,7 +1,7 @@
-//! The view of the audit over all gateways: PostgreSQL, joined with what a gateway has not shipped.
+//! The view of the audit over all gateways: what PostgreSQL has, and what a gateway has not shipped.
 
 mod fixture;
-mod joined;
+mod fleet;
 mod gateways;
 mod missing;
 mod queries;

@@ -172,4 +172,9 @@ fn usage_of_removed_days_is_said_to_be_missing() {
     let (before, since): (Vec<_>, Vec<_>) = series.periods.iter().partition(|period| period.start < kept);
     assert_eq!(before.iter().map(|period| period.sums.requests + period.sums.refusals).sum::<u64>(), 0);
     assert!(since.iter().filter(|period| period.sums.requests > 0).count() > 8);
+    // Nor does the file keep for ever how many records the hours of these days had.
+    let file = rusqlite::Connection::open(fleet.gateways[0].settings.path.join("rollup.db")).unwrap();
+    let hour = i64::try_from(kept.0 / 3_600_000_000).unwrap();
+    let removed = file.query_row("SELECT count(*) FROM records WHERE hour < ?1", [hour], |row| row.get::<_, i64>(0));
+    assert_eq!(removed.unwrap(), 0);
 }

@@ -123,13 +123,6 @@ impl Filter {
             })
     }
 
-    /// Tests the conditions that depend on the end of a record.
-    pub(crate) fn matches_end(&self, record: &Record) -> bool {
-        self.kind.is_none_or(|kind| record.kind() == kind)
-            && self.refused.is_none_or(|refused| record.outcome.is_refusal() == refused)
-            && self.matches_outcome(record)
-    }
-
     /// Tests the outcome of a joined record.
     pub(crate) fn matches_outcome(&self, record: &Record) -> bool {
         self.outcome.is_none_or(|outcome| record.outcome == outcome)

@@ -3,11 +3,11 @@
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashMap;
 
 use super::stop::StopSignal;
 use crate::audit::filter::Filter;
-use crate::audit::format::event::{OutcomeEvent, UseEvent};
+use crate::audit::format::event::UseEvent;
 use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::record::{Outcome, Record};
 use crate::audit::format::segment::{self, Block, Point, Segment};
@@ -28,11 +28,6 @@ pub struct Follower {
     open: FxHashMap<u128, (UseEvent<'static>, String)>,
     /// Records for the first poll.
     pub(crate) first: Vec<Record>,
-    /// Records completed before this point are not returned.
-    from: Point,
-    /// Uses whose outcomes are collected.
-    awaited: FxHashSet<u128>,
-    outcomes: FxHashMap<u128, OutcomeEvent>,
     stop: StopSignal,
 }
 
@@ -55,23 +50,19 @@ impl Follower {
             gateway: String::new(),
             open: FxHashMap::default(),
             first: Vec::new(),
-            from: Point::START,
-            awaited: FxHashSet::default(),
-            outcomes: FxHashMap::default(),
             stop: StopSignal::default(),
         }
     }
 
-    /// Reads from a point to the present end. Calls `each` with the records completed at or after `from`, and then with
-    /// the uses that are open of those that began at or after `at`. Returns the outcomes of the awaited uses.
+    /// Calls `each` with the records that began at or after a point and are complete, and then with those that are in
+    /// progress.
     pub(crate) fn read_once(
         (directory, filter): (PathBuf, Filter),
-        (at, from): (Point, Point),
-        awaited: FxHashSet<u128>,
+        at: Point,
         stop: StopSignal,
         each: &mut dyn FnMut(Record),
-    ) -> io::Result<FxHashMap<u128, OutcomeEvent>> {
-        let mut follower = Self { from, awaited, stop, ..Self::new(directory, filter, at) };
+    ) -> io::Result<()> {
+        let mut follower = Self { stop, ..Self::new(directory, filter, at) };
         let header = open_uses::read_header(&follower.directory, at.segment)?;
         follower.gateway = header.map(|header| header.gateway.into_owned()).unwrap_or_default();
         let mut matching = |record: Record| {
@@ -81,7 +72,7 @@ impl Follower {
         };
         follower.read_new_lines(&mut matching)?;
         follower.open.into_values().for_each(|(begun, gateway)| matching(begun.into_record(None, &gateway)));
-        Ok(follower.outcomes)
+        Ok(())
     }
 
     /// Returns the records completed since the last poll, in the order of their completion.
@@ -125,14 +116,8 @@ impl Follower {
             if whole == 0 {
                 break;
             }
-            for (at, line) in line::split_lines(&piece[..whole]) {
-                let point = Point { segment: segment.number, offset: self.at.offset + at as u64 };
-                let is_new = point >= self.from;
-                self.handle_line(line, &mut |record| {
-                    if is_new {
-                        each(record);
-                    }
-                });
+            for (_, line) in line::split_lines(&piece[..whole]) {
+                self.handle_line(line, each);
             }
             self.at.offset += whole as u64;
         }
@@ -159,9 +144,6 @@ impl Follower {
             }
             Some(EventKind::Outcome) => {
                 let Some(id) = line::event_id(line) else { return };
-                if self.awaited.remove(&id) {
-                    self.outcomes.extend(decode::verified_outcome(line).map(|ended| (id, ended)));
-                }
                 if let Some((begun, gateway)) = self.open.remove(&id) {
                     each(begun.into_record(decode::verified_outcome(line).as_ref(), &gateway));
                 }

@@ -3,11 +3,9 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
-use rustc_hash::FxHashSet;
-
+use super::cursor::RecordPlace;
 use super::fleet::HourOfKey;
-use super::joined::{JoinError, Joined, complete};
-use super::order::RecordPlace;
+use super::fleet_read::{FleetRead, FleetReadError};
 use crate::audit::filter::Filter;
 use crate::audit::format::record::{Outcome, Record};
 use crate::audit::index::usage_counts::{self, HOUR};
@@ -27,22 +25,20 @@ struct Gathered {
 
 /// Reads the activity of keys, in the hour of `now` and the 23 hours before.
 pub(super) fn read(
-    joined: &Joined<'_>,
+    read: &FleetRead<'_>,
     (org, keys): (OrgId, &[KeyId]),
     now: Micros,
-) -> Result<HashMap<KeyId, KeyActivity>, JoinError> {
+) -> Result<HashMap<KeyId, KeyActivity>, FleetReadError> {
     let first_hour = (usage_counts::hour_of(now) + 1).saturating_sub(ACTIVITY_HOURS as u64);
     let mut gathered = Gathered::new(keys, first_hour);
-    let mut shipped = joined.snapshot.last_uses((org, keys), false)?;
-    shipped.extend(joined.snapshot.last_uses((org, keys), true)?);
-    let open = shipped.iter().filter(|record| record.outcome == Outcome::InProgress && joined.is_own(record));
-    let awaited: FxHashSet<u128> = open.map(|record| record.id.as_u128()).collect();
     let filter = Filter { org: Some(org), ..Filter::default() };
-    let outcomes = joined.read_rest(&filter, awaited, &mut |record| gathered.count(record))?;
-    shipped.into_iter().for_each(|record| gathered.note_last(complete(record, &outcomes)));
+    read.read_unshipped(&filter, &mut |record| gathered.count(record))?;
+    for refused in [false, true] {
+        read.snapshot.last_uses((org, keys), refused)?.into_iter().for_each(|record| gathered.note_last(record));
+    }
     let since = Micros(first_hour.saturating_mul(HOUR));
     let counted = std::mem::take(&mut gathered.counted);
-    for hour in joined.snapshot.hours((org, keys), since, counted)? {
+    for hour in read.snapshot.hours((org, keys), since, counted)? {
         let HourOfKey { key, hour, requests, refusals } = hour;
         gathered.add(key, hour, [requests, refusals]);
     }
@@ -55,7 +51,7 @@ impl Gathered {
         Self { keys, last: Default::default(), counted: Vec::new() }
     }
 
-    /// Counts a record that the database does not have, when it is a use of one of the keys.
+    /// Counts a record of the journal, when it is a use of one of the keys; it is not counted in the database then.
     fn count(&mut self, record: Record) {
         let key = record.key_id.filter(|key| self.keys.contains_key(key) && record.auth_method == AuthMethod::ApiKey);
         let Some(key) = key else { return };

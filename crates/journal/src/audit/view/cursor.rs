@@ -3,8 +3,26 @@
 use std::fmt;
 use std::str::FromStr;
 
-use super::order::RecordPlace;
+use uuid::Uuid;
+
+use crate::audit::format::record::Record;
 use crate::audit::read::cursor::{InvalidJournalCursor, JournalCursor};
+use domain::clock::Micros;
+
+/// Place of a record in the order over all gateways: by time, then by id. Text form `TIME.ID`, in microseconds and
+/// hexadecimal digits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RecordPlace {
+    /// Time of the record.
+    pub time: Micros,
+    /// Its id.
+    pub id: Uuid,
+}
+
+/// The text is not a place of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("expected a place of the form TIME.ID")]
+pub struct InvalidPlace;
 
 /// Cursor of a listing: the records before it are still to be listed, all newer ones have been.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,6 +39,29 @@ pub struct JournalWalk {
     pub(super) cursor: JournalCursor,
     /// Only records before this place are listed: the listing began with records of all gateways.
     pub(super) below: Option<RecordPlace>,
+}
+
+impl RecordPlace {
+    /// The place of a record.
+    pub(super) fn of(record: &Record) -> Self {
+        Self { time: record.time, id: record.id }
+    }
+}
+
+impl fmt::Display for RecordPlace {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.time.0, self.id.simple())
+    }
+}
+
+impl FromStr for RecordPlace {
+    type Err = InvalidPlace;
+
+    fn from_str(text: &str) -> Result<Self, InvalidPlace> {
+        let (time, id) = text.split_once('.').filter(|(_, id)| id.len() == 32).ok_or(InvalidPlace)?;
+        let time = time.parse().map_err(|_| InvalidPlace)?;
+        Ok(Self { time: Micros(time), id: Uuid::try_parse(id).map_err(|_| InvalidPlace)? })
+    }
 }
 
 impl fmt::Display for JournalWalk {

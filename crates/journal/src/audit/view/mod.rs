@@ -2,33 +2,29 @@
 //!
 //! ```text
 //!                  no PostgreSQL:  journal ------------------> records, in the order of the journal
-//! AuditView --+--  PostgreSQL:     keygate.records --+--join--> records of all gateways, by time and id
-//!             |                    journal's rest ---+
+//! AuditView --+--  PostgreSQL:     keygate.records, and what is not shipped yet --> records of all gateways
 //!             |                    sums of them in a file (rollup) --> usage in a range of time
 //!             +--  PostgreSQL away, or far behind:  journal --> records of this gateway; the status says so
 //! ```
 //!
-//! - [`fleet`]: the records of all gateways in PostgreSQL; [`rest`]: what this gateway has not
-//!   shipped; [`joined`]: both.
-//! - [`order`], [`cursor`]: the order over all gateways, and places in it. [`status`]: which records a
-//!   view has, how fresh.
+//! - [`fleet`]: the records of all gateways in PostgreSQL; [`unshipped`]: what this gateway has not shipped;
+//!   [`fleet_read`]: both at one moment.
+//! - [`cursor`]: places in a listing. [`status`]: which records a view has, how fresh.
 //! - [`missing`]: explains a request id that no record has.
-//! - [`activity`]: counts and last uses of keys; [`usage`]: usage to bill by; [`arrivals`], [`follower`]: what is
-//!   recorded while one watches.
+//! - [`activity`]: counts and last uses of keys; [`usage`]: usage to bill by; [`follower`]: what is recorded while one
+//!   watches.
 //! - Calls block, up to a deadline: run them on a thread that may wait.
 
 mod activity;
-mod arrivals;
 mod cursor;
 mod fleet;
+mod fleet_read;
 mod follower;
-mod joined;
 mod missing;
-mod order;
 mod range_usage;
-mod rest;
 mod source;
 mod status;
+mod unshipped;
 mod usage;
 
 use std::collections::HashMap;
@@ -41,24 +37,21 @@ use arc_swap::ArcSwapOption;
 use super::filter::Filter;
 use super::format::record::{Outcome, Record};
 use super::read::activity::KeyActivity;
-use super::read::follower::Follower;
 use super::read::stop::StopSignal;
 use super::write::journal::Journal;
 use domain::clock::Micros;
 use domain::identity::OrgId;
 use domain::key::KeyId;
 
-pub use cursor::{JournalWalk, ViewCursor};
+pub use cursor::{InvalidPlace, JournalWalk, RecordPlace, ViewCursor};
 pub use fleet::{Fleet, OpenFleetError};
 pub use follower::ViewFollower;
 pub use missing::{MissingReason, MissingRecord};
-pub use order::{InvalidPlace, RecordPlace};
 pub use status::{GatewayFreshness, OwnOnlyReason, ViewScope, ViewStatus};
 
-use arrivals::Arrivals;
-use fleet::{MAX_ROWS, RecordQuery, Rollup};
-use joined::{Found, JoinError, Joined};
-use order::End;
+use fleet::{End, MAX_ROWS, RecordQuery, Rollup};
+use fleet_read::{FleetRead, FleetReadError, Found};
+use follower::OtherGateways;
 use source::JournalSource;
 
 /// View of the audit. Clones share what they read from.
@@ -191,7 +184,7 @@ impl AuditView {
             Some(ViewCursor::Fleet(place)) => Some(place),
             None => None,
         };
-        match self.list_joined(&fleet, filter, limit, behind, budget) {
+        match self.list_fleet(&fleet, filter, limit, behind, budget) {
             Ok(page) => Ok(page),
             Err(error) => self.list_own(filter, limit, before, budget, Some(error.into_reason()?)),
         }
@@ -222,12 +215,11 @@ impl AuditView {
                 }
                 Err(error) => return Err(error.into()),
             };
-            let Some(behind) = found.last_place(query.limit) else {
-                found.records.into_iter().try_for_each(each)?;
-                return Ok(Some(status));
-            };
             found.records.into_iter().try_for_each(&mut *each)?;
-            query.behind = Some(behind);
+            if found.reached.is_none() {
+                return Ok(Some(status));
+            }
+            query.behind = found.reached;
         }
     }
 
@@ -238,7 +230,7 @@ impl AuditView {
     pub fn activity(&self, org: OrgId, keys: &[KeyId], now: Micros, budget: u64) -> io::Result<ViewActivity> {
         let mut status = None;
         if let Some(fleet) = self.fleet.load_full() {
-            match self.joined_activity(&fleet, (org, keys), now, budget) {
+            match self.fleet_activity(&fleet, (org, keys), now, budget) {
                 Ok(activity) => return Ok(activity),
                 Err(error) => status = Some(ViewStatus::own_only(error.into_reason()?)),
             }
@@ -256,19 +248,20 @@ impl AuditView {
         let Some(fleet) = self.fleet.load_full() else {
             return Ok(ViewFollower::of_journal(self.journal.reader()?.follow(filter, last)?));
         };
+        let mut others = OtherGateways::at_end(fleet, filter, self.journal.identity()?);
+        // In this order: what has ended before the journal is followed is among its last, and returned once.
+        let mut first = self.list_records(&filter, last, None, ReadBudget::of(u64::MAX))?.records;
+        first.retain(|record| record.outcome != Outcome::InProgress);
+        others.skip(&first);
         let mut own = match self.journal.reader() {
             // An auditor's machine has no journal.
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-            reader => Some(reader?.follow(filter, 0)?),
+            reader => Some(reader?.follow(filter, last)?),
         };
-        let mut others = Arrivals::at_end(fleet, filter, self.journal.identity()?);
-        // Records that are completed between these moments are in both, and returned once.
-        let listed = self.list_records(&filter, last, None, ReadBudget::of(u64::MAX))?.records;
-        let completed = own.as_mut().map(Follower::poll).transpose()?.unwrap_or_default();
-        others.skip(&listed);
-        let is_completed = |record: &Record| completed.iter().any(|other| other.id == record.id);
-        let ended = listed.into_iter().rev().filter(|record| record.outcome != Outcome::InProgress);
-        let first = ended.filter(|record| !is_completed(record)).chain(completed.iter().cloned()).collect();
+        first.extend(own.iter_mut().flat_map(|own| std::mem::take(&mut own.first)));
+        End::Oldest.sort(&mut first);
+        first.dedup_by_key(|record| record.id);
+        first.drain(..first.len().saturating_sub(last));
         Ok(ViewFollower::of_fleet(own, others, first))
     }
 
@@ -297,14 +290,14 @@ impl AuditView {
     }
 
     /// Lists the records of all gateways.
-    fn list_joined(
+    fn list_fleet(
         &self,
         fleet: &Fleet,
         filter: &Filter,
         limit: usize,
         behind: Option<RecordPlace>,
         budget: ReadBudget,
-    ) -> Result<ViewPage, JoinError> {
+    ) -> Result<ViewPage, FleetReadError> {
         let mut records: Vec<Record> = Vec::new();
         let mut query = RecordQuery { behind, ..RecordQuery::new(filter, End::Newest) };
         loop {
@@ -312,44 +305,35 @@ impl AuditView {
             let missing = limit.saturating_add(1) - records.len();
             query.limit = MAX_ROWS.min(u32::try_from(missing).unwrap_or(MAX_ROWS));
             let (found, status) = self.find(fleet, query, budget.rest)?;
-            let last = found.last_place(query.limit);
             records.extend(found.records);
             let is_full = records.len() > limit;
             // Matching records may be rare: a caller that must not wait goes on from the cursor.
-            if let Some(place) = last.filter(|_| !is_full && budget.scan == u64::MAX) {
-                query.behind = Some(place);
+            if found.reached.is_some() && !is_full && budget.scan == u64::MAX {
+                query.behind = found.reached;
                 continue;
             }
             records.truncate(limit);
-            let last = if is_full { records.last().map(RecordPlace::of).or(behind) } else { last };
+            let last = if is_full { records.last().map(RecordPlace::of).or(behind) } else { found.reached };
             let next = last.map(ViewCursor::Fleet);
             return Ok(ViewPage { records, next, status: Some(status), missing: None });
         }
     }
 
-    fn find(&self, fleet: &Fleet, query: RecordQuery<'_>, budget: u64) -> Result<(Found, ViewStatus), JoinError> {
-        let joined = Joined::begin(fleet, &self.journal, &self.stop, budget)?;
-        let found = joined.find(query)?;
-        Ok((found, joined.finish()))
+    fn find(&self, fleet: &Fleet, query: RecordQuery<'_>, budget: u64) -> Result<(Found, ViewStatus), FleetReadError> {
+        let read = FleetRead::begin(fleet, &self.journal, &self.stop, budget)?;
+        let found = read.find(query)?;
+        Ok((found, read.finish()))
     }
 
-    fn joined_activity(
+    fn fleet_activity(
         &self,
         fleet: &Fleet,
         keys: (OrgId, &[KeyId]),
         now: Micros,
         budget: u64,
-    ) -> Result<ViewActivity, JoinError> {
-        let joined = Joined::begin(fleet, &self.journal, &self.stop, budget)?;
-        let keys = activity::read(&joined, keys, now)?;
-        Ok(ViewActivity { keys, status: Some(joined.finish()) })
-    }
-}
-
-impl Found {
-    /// The place from which to go on; `None` at the end.
-    fn last_place(&self, limit: u32) -> Option<RecordPlace> {
-        let is_full = self.records.len() >= limit as usize;
-        self.reached.or_else(|| self.records.last().map(RecordPlace::of).filter(|_| is_full))
+    ) -> Result<ViewActivity, FleetReadError> {
+        let read = FleetRead::begin(fleet, &self.journal, &self.stop, budget)?;
+        let keys = activity::read(&read, keys, now)?;
+        Ok(ViewActivity { keys, status: Some(read.finish()) })
     }
 }

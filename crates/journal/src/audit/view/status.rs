@@ -33,7 +33,7 @@ pub enum ViewScope {
 pub enum OwnOnlyReason {
     /// PostgreSQL cannot be read, or not in time.
     Unavailable,
-    /// This gateway has not shipped so many records that they cannot be joined in time.
+    /// This gateway has not shipped so many records that they cannot be read in time.
     Behind,
     /// The records of all gateways are being added up.
     AddingUp,

@@ -20,4 +20,4 @@ pub(super) use error::FleetError;
 pub(super) use pool::Snapshot;
 pub(super) use rollup::{Recent, Rollup};
 pub(super) use rows::{HourOfKey, JournalRow};
-pub(super) use statement::{MAX_ROWS, RecordQuery};
+pub(super) use statement::{End, MAX_ROWS, RecordQuery};

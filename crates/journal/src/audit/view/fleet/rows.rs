@@ -13,7 +13,7 @@ use super::statement::{self, RecordQuery, Statement};
 use crate::audit::filter::Filter;
 use crate::audit::format::record::Record;
 use crate::audit::format::segment::Point;
-use crate::audit::view::order::RecordPlace;
+use crate::audit::view::cursor::RecordPlace;
 use domain::clock::Micros;
 use domain::identity::{AuthMethod, OrgId};
 use domain::key::KeyId;
@@ -22,8 +22,6 @@ use domain::key::KeyId;
 const MAX_REFUSED: u32 = 20_000;
 /// Records of a key that are looked through for its last refusal: an earlier one is not the last attempt.
 const MAX_ADMITTED: u32 = 1000;
-/// Uses in progress of one gateway that are read: more than it has connections.
-const MAX_OPEN: u32 = 200_000;
 
 /// A journal, and the part of it that is in the database.
 #[derive(Clone, Debug)]
@@ -58,24 +56,18 @@ impl Snapshot<'_> {
         self.query(&sql, &[])?.iter().map(JournalRow::from_row).collect()
     }
 
-    /// The records of a query, and the place up to which it looked, when it gave up before the end.
+    /// The records of a query, and the place up to which it looked; none when it found the end.
     pub(crate) fn records(&self, query: &RecordQuery<'_>) -> Result<(Vec<Record>, Option<RecordPlace>), FleetError> {
         let records = self.parse_records(&query.records())?;
-        let is_full = records.len() >= query.limit as usize;
-        let Some(last) = query.last_scanned().filter(|_| !is_full) else { return Ok((records, None)) };
+        if records.len() >= query.limit as usize {
+            let last = records.last().map(RecordPlace::of);
+            return Ok((records, last));
+        }
+        let Some(last) = query.last_scanned() else { return Ok((records, None)) };
         let rows = self.query(&last.sql, &last.params())?;
         let place =
             rows.first().map(|row| Ok::<_, FleetError>(RecordPlace { time: time(row, 0)?, id: parse(row, 1)? }));
         Ok((records, place.transpose()?))
-    }
-
-    /// The uses in progress of a gateway, as far as they were shipped, that match the indexed conditions of a query.
-    pub(crate) fn open_uses(&self, query: &RecordQuery<'_>, gateway: &str) -> Result<Vec<Record>, FleetError> {
-        let mut open = query.open_uses();
-        let gateway = open.param(gateway.to_owned(), "text");
-        open.and(&format!("outcome = 'in_progress' AND gateway = {gateway}"));
-        open.sql += &format!(" LIMIT {MAX_OPEN}");
-        self.parse_records(&open)
     }
 
     /// Ids of the uses in progress at all gateways that match a filter.

@@ -9,8 +9,8 @@ use std::time::Duration;
 use tokio_postgres::types::ToSql;
 
 use crate::audit::filter::Filter;
-use crate::audit::format::record::{Outcome, RecordKind};
-use crate::audit::view::order::{End, RecordPlace};
+use crate::audit::format::record::{Outcome, Record, RecordKind};
+use crate::audit::view::cursor::RecordPlace;
 use domain::clock::Micros;
 use domain::identity::{AuthMethod, MANAGEMENT_METHOD};
 
@@ -28,10 +28,13 @@ pub(crate) struct RecordQuery<'a> {
     /// Only records behind this one, seen from the end.
     pub(crate) behind: Option<RecordPlace>,
     pub(crate) limit: u32,
-    /// Looks through [`MAX_SCANNED`] records at most.
-    pub(crate) is_bounded: bool,
-    /// Without the records in progress of this gateway, whose outcomes are in its journal.
-    pub(crate) without_open_of: Option<&'a str>,
+}
+
+/// End of the order of records from which they are listed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    Newest,
+    Oldest,
 }
 
 /// A statement and its parameters.
@@ -56,10 +59,28 @@ pub(super) fn refusals() -> Vec<&'static str> {
     Outcome::all().filter(|outcome| outcome.is_refusal()).map(Outcome::name).collect()
 }
 
+impl End {
+    /// True when `place` is nearer to this end than `other`.
+    pub(crate) fn is_nearer(self, place: RecordPlace, other: RecordPlace) -> bool {
+        match self {
+            Self::Newest => place > other,
+            Self::Oldest => place < other,
+        }
+    }
+
+    /// Sorts records from this end on.
+    pub(crate) fn sort(self, records: &mut [Record]) {
+        records.sort_unstable_by_key(RecordPlace::of);
+        if self == Self::Newest {
+            records.reverse();
+        }
+    }
+}
+
 impl<'a> RecordQuery<'a> {
     /// All records of a filter, from this end on.
     pub(crate) fn new(filter: &'a Filter, from: End) -> Self {
-        Self { filter, from, behind: None, limit: MAX_ROWS, is_bounded: false, without_open_of: None }
+        Self { filter, from, behind: None, limit: MAX_ROWS }
     }
 
     /// The statement whose rows are the records, as JSON without members that are `null`.
@@ -68,7 +89,7 @@ impl<'a> RecordQuery<'a> {
             "SELECT json_strip_nulls(row_to_json(found))::text FROM (SELECT * FROM (SELECT * FROM keygate.records",
         );
         self.write_indexed(&mut statement);
-        if self.is_bounded && self.is_sparse() {
+        if self.is_sparse() {
             write!(statement.sql, "{} LIMIT {MAX_SCANNED}", self.order()).expect("text can be written");
         }
         statement.sql += ") AS scanned";
@@ -81,7 +102,7 @@ impl<'a> RecordQuery<'a> {
     /// The statement whose row is the place of the last record that [`RecordQuery::records`] looks through; no row when
     /// it looks through all.
     pub(super) fn last_scanned(&self) -> Option<Statement> {
-        if !self.is_bounded || !self.is_sparse() {
+        if !self.is_sparse() {
             return None;
         }
         let mut statement = Statement::new("SELECT ");
@@ -90,14 +111,6 @@ impl<'a> RecordQuery<'a> {
         self.write_indexed(&mut statement);
         write!(statement.sql, "{} OFFSET {} LIMIT 1", self.order(), MAX_SCANNED - 1).expect("text can be written");
         Some(statement)
-    }
-
-    /// The statement whose rows are the records that match the conditions on what the indexes have,
-    /// without order or limit.
-    pub(super) fn open_uses(&self) -> Statement {
-        let mut statement = Statement::new("SELECT json_strip_nulls(row_to_json(r))::text FROM keygate.records AS r");
-        Self { without_open_of: None, ..*self }.write_indexed(&mut statement);
-        statement
     }
 
     /// The statement whose rows are the ids of the records that match the conditions on what the indexes have.
@@ -140,10 +153,6 @@ impl<'a> RecordQuery<'a> {
             let id = to.param(id.to_string(), "text::uuid");
             // The first condition is for the choice of partitions.
             to.and(&format!("time {operator}= {time} AND (time, id) {operator} ({time}, {id})"));
-        }
-        if let Some(gateway) = self.without_open_of {
-            let gateway = to.param(gateway.to_owned(), "text");
-            to.and(&format!("NOT (outcome = 'in_progress' AND gateway = {gateway})"));
         }
     }
 
@@ -230,15 +239,13 @@ mod tests {
             from: End::Newest,
             behind: Some(RecordPlace { time: Micros(7), id: uuid::Uuid::nil() }),
             limit: 21,
-            is_bounded: true,
-            without_open_of: Some("it's"),
         };
         let Statement { sql, params, .. } = query.records();
         assert!(sql.contains("WHERE key_id = $1::text AND time <= "), "{sql}");
-        assert!(sql.contains("LIMIT 50000) AS scanned WHERE (outcome = ANY ($5::text[])) = true"), "{sql}");
-        assert!(!sql.contains("it's"), "texts are parameters: {sql}");
-        assert_eq!(params.len(), 5);
-        let all = RecordQuery { filter: &Filter::default(), behind: None, without_open_of: None, ..query };
+        assert!(sql.contains("LIMIT 50000) AS scanned WHERE (outcome = ANY ($4::text[])) = true"), "{sql}");
+        assert!(!sql.contains("abcDEF123"), "texts are parameters: {sql}");
+        assert_eq!(params.len(), 4);
+        let all = RecordQuery { filter: &Filter::default(), behind: None, ..query };
         assert!(!all.records().sql.contains("WHERE"), "{}", all.records().sql);
         assert!(all.last_scanned().is_none() && query.last_scanned().is_some());
     }

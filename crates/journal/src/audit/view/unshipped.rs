@@ -1,18 +1,15 @@
-//! The part of this gateway's journal that the database does not have yet.
+//! The part of this gateway's journal that PostgreSQL does not have yet.
 //!
-//! - The database has everything before the position of the journal, but for uses that had just begun there: they began
+//! - PostgreSQL has everything before the position of the journal, but for uses that had just begun there: they began
 //!   after the time up to which it is complete. So reading begins a little before the position.
 
 use std::io;
 use std::path::Path;
 use std::time::Duration;
 
-use rustc_hash::{FxHashMap, FxHashSet};
-
 use super::fleet::JournalRow;
 use crate::audit::filter::Filter;
 use crate::audit::format::decode;
-use crate::audit::format::event::OutcomeEvent;
 use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::record::Record;
 use crate::audit::format::segment::{self, Point};
@@ -25,51 +22,36 @@ use domain::clock::Micros;
 /// Longest time between a decision and the line of its use.
 const MAX_APPEND_DELAY: Duration = Duration::from_secs(2);
 
-/// The part of a journal that the database does not have.
+/// The part of a journal that PostgreSQL does not have, and a little before it.
 #[derive(Debug)]
-pub(super) struct Rest<'a> {
+pub(super) struct Unshipped<'a> {
     directory: &'a Path,
-    /// Uses that began before this point were shipped.
     at: Point,
-    /// Records completed before this point were shipped.
-    from: Point,
     stop: &'a StopSignal,
 }
 
-impl<'a> Rest<'a> {
+impl<'a> Unshipped<'a> {
     /// The part behind the position of a journal; without one, the whole journal.
     pub(super) fn new(directory: &'a Path, shipped: Option<&JournalRow>, stop: &'a StopSignal) -> io::Result<Self> {
-        let from = shipped.map_or(Point::START, |row| row.position);
-        let complete_until = shipped.map_or(Micros(0), |row| row.complete_until);
-        let at = begun_before(directory, from, complete_until.before(MAX_APPEND_DELAY), stop)?;
-        Ok(Self { directory, at, from, stop })
+        let Some(row) = shipped else { return Ok(Self { directory, at: Point::START, stop }) };
+        let at = begun_before(directory, row.position, row.complete_until.before(MAX_APPEND_DELAY), stop)?;
+        Ok(Self { directory, at, stop })
     }
 
     /// Its length in bytes.
     pub(super) fn length(&self) -> io::Result<u64> {
-        let length = |segment: &segment::Segment| {
-            if segment.number == self.at.segment {
-                segment.length.saturating_sub(self.at.offset)
-            } else {
-                segment.length
-            }
-        };
-        let segments = files::if_found(segment::list_from(self.directory, self.at.segment))?;
-        Ok(segments.unwrap_or_default().iter().map(length).sum())
+        let segments = files::if_found(segment::list_from(self.directory, self.at.segment))?.unwrap_or_default();
+        let length: u64 = segments.iter().map(|segment| segment.length).sum();
+        let is_there = segments.first().is_some_and(|first| first.number == self.at.segment);
+        Ok(length.saturating_sub(if is_there { self.at.offset } else { 0 }))
     }
 
-    /// Calls `each` with the matching records that were completed in it, or are open. Returns the outcomes of uses that
-    /// began before.
-    pub(super) fn read(
-        &self,
-        filter: &Filter,
-        awaited: FxHashSet<u128>,
-        each: &mut dyn FnMut(Record),
-    ) -> io::Result<FxHashMap<u128, OutcomeEvent>> {
-        let from = (self.directory.to_owned(), *filter);
-        let read = Follower::read_once(from, (self.at, self.from), awaited, self.stop.clone(), each);
+    /// Calls `each` with its uses that match a filter but for their outcomes, as far as they began in it.
+    pub(super) fn read(&self, filter: &Filter, each: &mut dyn FnMut(Record)) -> io::Result<()> {
+        let filter = Filter { outcome: None, ..*filter };
+        let read = Follower::read_once((self.directory.to_owned(), filter), self.at, self.stop.clone(), each);
         // An auditor's machine has no journal.
-        Ok(files::if_found(read)?.unwrap_or_default())
+        files::if_found(read).map(drop)
     }
 }
 

@@ -1,28 +1,27 @@
-//! The records of all gateways: those in the database, joined with those that this gateway has not shipped.
+//! The records of all gateways at one moment: what PostgreSQL has, and what this gateway has not shipped.
 //!
 //! - Nothing is missing and nothing comes twice: the position of this gateway's journal is read in the transaction that
 //!   reads the records, and a record that is in both has one id.
-//! - The outcomes that this gateway's uses in progress have had since are taken from its journal.
+//! - The end of a use that is in progress in PostgreSQL shows when it is shipped, at this gateway as at the others.
 
 use std::io;
 use std::path::Path;
 
-use rustc_hash::{FxHashMap, FxHashSet};
+use rustc_hash::FxHashSet;
 
+use super::cursor::RecordPlace;
 use super::fleet::{Fleet, FleetError, JournalRow, RecordQuery, Snapshot};
-use super::order::{FirstRecords, RecordPlace};
-use super::rest::Rest;
 use super::source::JournalSource;
 use super::status::{GatewayFreshness, OwnOnlyReason, ViewStatus};
+use super::unshipped::Unshipped;
 use crate::audit::filter::Filter;
-use crate::audit::format::event::OutcomeEvent;
 use crate::audit::format::record::Record;
 use crate::audit::read::stop::StopSignal;
 
-/// Reason why records cannot be joined.
+/// Reason why the records of all gateways cannot be read.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum JoinError {
-    /// The records of all gateways cannot be read.
+pub(super) enum FleetReadError {
+    /// Those in PostgreSQL cannot be read.
     #[error(transparent)]
     Fleet(#[from] FleetError),
     /// This gateway's journal cannot be read, or the read was abandoned.
@@ -34,9 +33,9 @@ pub(super) enum JoinError {
 }
 
 /// One moment of the records of all gateways.
-pub(super) struct Joined<'a> {
+pub(super) struct FleetRead<'a> {
     pub(super) snapshot: Snapshot<'a>,
-    pub(super) directory: &'a Path,
+    directory: &'a Path,
     /// The journals that have shipped.
     journals: Vec<JournalRow>,
     /// The journal of this gateway, once it has shipped.
@@ -46,14 +45,14 @@ pub(super) struct Joined<'a> {
     budget: u64,
 }
 
-/// Records in their order, and the place from which to go on where few of those looked through did match.
+/// Records in their order, and the place from which to go on; `None` at the end.
 #[derive(Debug)]
 pub(super) struct Found {
     pub(super) records: Vec<Record>,
     pub(super) reached: Option<RecordPlace>,
 }
 
-impl JoinError {
+impl FleetReadError {
     /// The reason for which only the records of this gateway are shown.
     ///
     /// # Errors
@@ -67,23 +66,23 @@ impl JoinError {
     }
 }
 
-impl From<JoinError> for io::Error {
-    fn from(error: JoinError) -> Self {
+impl From<FleetReadError> for io::Error {
+    fn from(error: FleetReadError) -> Self {
         match error {
-            JoinError::Journal(error) => error,
+            FleetReadError::Journal(error) => error,
             error => Self::other(error),
         }
     }
 }
 
-impl<'a> Joined<'a> {
-    /// Begins to read.
+impl<'a> FleetRead<'a> {
+    /// Begins to read. The journal is read up to its end afterwards, so that nothing is between.
     pub(super) fn begin(
         fleet: &'a Fleet,
         source: &'a JournalSource,
         stop: &'a StopSignal,
         budget: u64,
-    ) -> Result<Self, JoinError> {
+    ) -> Result<Self, FleetReadError> {
         stop.check()?;
         let id = source.identity()?;
         source.write_pending();
@@ -100,54 +99,46 @@ impl<'a> Joined<'a> {
     }
 
     /// The first records of a query.
-    pub(super) fn find(&self, query: RecordQuery<'_>) -> Result<Found, JoinError> {
-        let RecordQuery { filter, from, behind, limit, .. } = query;
-        let gateway = self.own.as_ref().map(|own| own.gateway.as_str());
-        let query = RecordQuery { is_bounded: true, without_open_of: gateway, ..query };
-        let mut first = FirstRecords::new(from, behind, limit as usize);
-        let open = gateway.map(|gateway| self.snapshot.open_uses(&query, gateway)).transpose()?.unwrap_or_default();
-        let awaited = open.iter().map(|record| record.id.as_u128()).collect();
-        let outcomes = self.read_rest(filter, awaited, &mut |record| first.add(record))?;
-        open.into_iter()
-            .map(|record| complete(record, &outcomes))
-            .filter(|record| filter.matches_end(record))
-            .for_each(|record| first.add(record));
-        let (shipped, reached) = self.snapshot.records(&query)?;
-        shipped.into_iter().for_each(|record| first.add(record));
-        let mut records = first.into_records();
+    pub(super) fn find(&self, query: RecordQuery<'_>) -> Result<Found, FleetReadError> {
+        let RecordQuery { filter, from, behind, .. } = query;
+        let limit = query.limit as usize;
+        let (mut records, mut reached) = self.snapshot.records(&query)?;
+        let (mut own, mut ids) = (Vec::new(), FxHashSet::default());
+        self.read_unshipped(filter, &mut |record| {
+            ids.insert(record.id);
+            let is_behind = behind.is_none_or(|behind| from.is_nearer(behind, RecordPlace::of(&record)));
+            if is_behind && filter.matches_outcome(&record) {
+                own.push(record);
+            }
+            // Much may be unshipped, of which a page shows a little.
+            if own.len() > limit.saturating_mul(2) {
+                from.sort(&mut own);
+                own.truncate(limit);
+            }
+        })?;
+        records.retain(|record| !ids.contains(&record.id));
+        records.append(&mut own);
+        from.sort(&mut records);
         if let Some(reached) = reached {
-            records.retain(|record| from.distance(RecordPlace::of(record)) <= from.distance(reached));
+            records.retain(|record| !from.is_nearer(reached, RecordPlace::of(record)));
+        }
+        if records.len() > limit {
+            records.truncate(limit);
+            reached = records.last().map(RecordPlace::of);
         }
         Ok(Found { records, reached })
     }
 
-    /// Reads the records of this gateway that the database does not have, and returns the outcomes of awaited uses.
-    pub(super) fn read_rest(
-        &self,
-        filter: &Filter,
-        awaited: FxHashSet<u128>,
-        each: &mut dyn FnMut(Record),
-    ) -> Result<FxHashMap<u128, OutcomeEvent>, JoinError> {
-        let rest = Rest::new(self.directory, self.own.as_ref(), self.stop)?;
-        let length = rest.length()?;
+    /// Calls `each` with the uses of this gateway that match a filter but for their outcomes, of all that PostgreSQL
+    /// does not have, and of some that it has.
+    pub(super) fn read_unshipped(&self, filter: &Filter, each: &mut dyn FnMut(Record)) -> Result<(), FleetReadError> {
+        let unshipped = Unshipped::new(self.directory, self.own.as_ref(), self.stop)?;
+        let length = unshipped.length()?;
         if length > self.budget {
-            return Err(JoinError::Behind(length >> 20));
+            return Err(FleetReadError::Behind(length >> 20));
         }
-        Ok(rest.read(filter, awaited, each)?)
+        Ok(unshipped.read(filter, each)?)
     }
-
-    /// True when this gateway recorded it.
-    pub(super) fn is_own(&self, record: &Record) -> bool {
-        self.own.as_ref().is_some_and(|own| own.gateway == record.gateway)
-    }
-}
-
-/// The record with its outcome, when that is known.
-pub(super) fn complete(record: Record, outcomes: &FxHashMap<u128, OutcomeEvent>) -> Record {
-    let Some(ended) = outcomes.get(&record.id.as_u128()) else { return record };
-    let OutcomeEvent { id: _, outcome, status, duration_us, request_bytes, response_bytes, settled } = *ended;
-    let cost = settled.map_or(record.cost, |settled| Some(settled.cost));
-    Record { outcome, status, duration_us, request_bytes, response_bytes, cost, ..record }
 }
 
 /// The freshness of each gateway. A gateway that has lost its disk has more than one journal.
