@@ -13,7 +13,7 @@ const SECONDS: &str = "600";
 /// Time-out with SCHEMATHESIS_EXAMPLES.
 const LONG: &str = "3600";
 /// Requests that each phase makes for each operation, at most.
-const EXAMPLES: &str = "25";
+const EXAMPLES: &str = "10";
 /// Seed of the requests, so that they are the same every time.
 const SEED: &str = "7";
 

@@ -96,7 +96,7 @@ pub(super) async fn threads_never_exceed_the_slots(state: &State) {
     std::thread::scope(|scope| {
         for key in &keys {
             scope.spawn(|| {
-                for _ in 0..20_000 {
+                for _ in 0..5_000 {
                     let Decision::Admitted(admitted) = block_on(decide(state, &key.digest, clock::now())) else {
                         continue;
                     };
@@ -126,7 +126,7 @@ pub(super) async fn rate_limited_requests_hold_no_slot(state: &State) {
                 assert_eq!(block_on(refuse(state, &storming, now)), Refusal::RateLimited);
             }
         });
-        for _ in 0..20_000 {
+        for _ in 0..5_000 {
             let decision = block_on(decide(state, &polite.digest, clock::now().after(TOKEN)));
             if let Decision::Denied { refusal, .. } = decision {
                 over.store(true, Ordering::SeqCst);

@@ -16,7 +16,7 @@ use super::fixture::{Fixture, HeldKey, everything, fixture_with_key, permission}
 use crate::support::Random;
 
 /// Histories of a run; `KEYGATE_HISTORIES` is another number.
-const HISTORIES: u64 = 20;
+const HISTORIES: u64 = 10;
 /// Changes of one history, each with decisions behind it.
 const CHANGES: usize = 40;
 const PERMISSIONS: [&str; 3] = ["a", "b", "c"];
