@@ -160,7 +160,7 @@ fn index_of_another_version_is_rebuilt() {
     mixed.check();
     let version: i64 =
         open_index(&mixed.settings).unwrap().query_row("PRAGMA user_version", [], |row| row.get(0)).unwrap();
-    assert_eq!(version, 6);
+    assert_eq!(version, 7);
 }
 
 /// After a crash of the machine, the index may cover lines that the journal has lost.

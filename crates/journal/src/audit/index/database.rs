@@ -18,7 +18,7 @@ pub(crate) const FILE: &str = "index.db";
 
 /// Version of the schema, counted up whenever the tables or their meaning change. An index of another version is built
 /// again.
-const VERSION: i64 = 6;
+const VERSION: i64 = 7;
 /// - `segment`, `part`: the parts of a segment in which ids occur ([`super::segment_parts`]).
 /// - `covered`: one row, the point up to which the usage of the journal is added up, the time from which on it has all
 ///   of it, and the number of damaged lines that it lacks. They stay when segments are removed.
@@ -42,7 +42,7 @@ const SCHEMA: &str = "
     CREATE TABLE last (
         org BLOB NOT NULL, key TEXT NOT NULL, refused INTEGER NOT NULL, begun BLOB NOT NULL, ended BLOB, open BLOB,
         PRIMARY KEY (org, key, refused)) WITHOUT ROWID;
-    PRAGMA user_version = 6;
+    PRAGMA user_version = 7;
     COMMIT;
 ";
 

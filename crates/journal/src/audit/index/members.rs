@@ -1,5 +1,8 @@
 //! The parts of a segment in which ids occur: of keys, users and organizations, and when the uses in each part began.
 //!
+//! - The id of a request is a UUID of version 7 (RFC 9562, section 5.7), which begins with a time: a part has those of
+//!   a span. It may be another one than that of the uses, as a clock that was set back leaves the ids where they were.
+//!
 //! - A segment has up to 64 parts of equal length, multiples of [`BLOCK`]: the set of the parts of an id is one number.
 //! - Ids are hashed to 32 bits. Two with the same hash make a reader read parts in vain, nothing else.
 
@@ -9,6 +12,7 @@ use rustc_hash::FxHashMap;
 
 use super::indexed_use::IndexedUse;
 use crate::audit::filter::Filter;
+use crate::audit::format::id_text;
 use crate::audit::format::segment::{self, BLOCK, Block};
 use domain::clock::Micros;
 use domain::identity::{OrgId, UserId};
@@ -24,8 +28,39 @@ pub(crate) struct Members {
     pub(crate) part: u64,
     /// The set of parts of each id, by its hash.
     pub(crate) sets: FxHashMap<u32, u64>,
-    /// When the first and the last use of each part began. Parts without uses may be missing.
-    pub(crate) times: BTreeMap<u32, (u64, u64)>,
+    /// The times of each part. Parts without uses may be missing.
+    pub(crate) times: BTreeMap<u32, PartTimes>,
+}
+
+/// The times of the uses of a part, in microseconds: the first, and the last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PartTimes {
+    /// At which they began.
+    pub(crate) began: (u64, u64),
+    /// In their ids; any time, where one has none.
+    pub(crate) ids: (u64, u64),
+}
+
+impl PartTimes {
+    fn of(used: &IndexedUse) -> Self {
+        let Micros(began) = used.time;
+        let ids = id_text::time_of(used.id).map_or((0, u64::MAX), |Micros(time)| (time, time));
+        Self { began: (began, began), ids }
+    }
+
+    fn add(&mut self, other: Self) {
+        let join = |one: (u64, u64), other: (u64, u64)| (one.0.min(other.0), one.1.max(other.1));
+        self.began = join(self.began, other.began);
+        self.ids = join(self.ids, other.ids);
+    }
+
+    /// True when the part may hold a record for a filter.
+    fn may_match(&self, filter: &Filter) -> bool {
+        let Self { began: (earliest, latest), ids: (first, last) } = *self;
+        filter.since.is_none_or(|since| latest >= since.0)
+            && filter.until.is_none_or(|until| earliest < until.0)
+            && filter.id.and_then(id_text::time_of).is_none_or(|time| first <= time.0 && time.0 <= last)
+    }
 }
 
 /// The length of the parts of segments that are closed at this size.
@@ -48,10 +83,8 @@ impl Members {
                 *self.sets.entry(of_refused(hash)).or_default() |= 1 << part;
             }
         }
-        let Micros(time) = used.time;
-        let (earliest, latest) = self.times.entry(part).or_insert((time, time));
-        *earliest = time.min(*earliest);
-        *latest = time.max(*latest);
+        let times = PartTimes::of(used);
+        self.times.entry(part).or_insert(times).add(times);
     }
 }
 
@@ -67,13 +100,11 @@ fn part_at(part: u64, offset: u64) -> u32 {
 pub(crate) fn candidates<E>(
     (segment, length, part): (u64, u64, u64),
     filter: &Filter,
-    times: &BTreeMap<u32, (u64, u64)>,
+    times: &BTreeMap<u32, PartTimes>,
     mut set: impl FnMut(u32) -> Result<u64, E>,
 ) -> Result<Vec<Block>, E> {
-    let in_time = |(_, (earliest, latest)): &(&u32, &(u64, u64))| {
-        filter.since.is_none_or(|since| *latest >= since.0) && filter.until.is_none_or(|until| *earliest < until.0)
-    };
-    let mut parts = times.iter().filter(in_time).fold(0, |parts, (part, _)| parts | 1_u64 << part);
+    let matching = times.iter().filter(|(_, times)| times.may_match(filter));
+    let mut parts = matching.fold(0, |parts, (part, _)| parts | 1_u64 << part);
     for hash in hashes(filter.key, filter.user, filter.org).into_iter().flatten() {
         if parts != 0 {
             parts &= set(if filter.refused == Some(true) { of_refused(hash) } else { hash })?;
@@ -113,7 +144,12 @@ fn mix([first, second]: [u64; 2], salt: u64) -> u32 {
 
 #[cfg(test)]
 mod tests {
+    use uuid::{NoContext, Timestamp, Uuid};
+
     use super::*;
+    use crate::audit::format::event::OpenUse;
+    use crate::audit::format::record::Use;
+    use crate::audit::write::journal::tests::opening;
 
     #[test]
     fn parts_cover_every_offset() {
@@ -122,12 +158,34 @@ mod tests {
         for size in [1 << 20, 64 << 20, 1 << 34] {
             let part = part_length(size);
             assert_eq!((part_at(part, 0), part_at(part, part), part_at(part, part * 99)), (0, 1, 63), "{size}");
-            let times = BTreeMap::from([(0, (5, 9)), (63, (20, 30))]);
+            let times = |began, ids| PartTimes { began, ids };
+            let times = BTreeMap::from([(0, times((5, 9), (0, u64::MAX))), (63, times((20, 30), (0, u64::MAX)))]);
             let all = candidates((7, part * 99, part), &Filter::default(), &times, |_| Ok::<_, ()>(0)).unwrap();
             assert_eq!((all[0].start, all.last().unwrap().end), (0, part * 99));
             let late = Filter { since: Some(Micros(10)), ..Filter::default() };
             let late = candidates((7, part * 99, part), &late, &times, |_| Ok::<_, ()>(0)).unwrap();
             assert_eq!(late[0].start, 63 * part);
         }
+    }
+
+    #[test]
+    fn part_of_an_id_has_its_time_whatever_the_clock_did() {
+        let id = |millis: u64| {
+            let nanos = u32::try_from(millis % 1000).unwrap() * 1_000_000;
+            Uuid::new_v7(Timestamp::from_unix(NoContext, millis / 1000, nanos))
+        };
+        let mut members = Members::new(BLOCK);
+        // The clock is set back: ids stay at the last millisecond until it is there again.
+        for (part, began, id) in [(0, 5000, id(5000)), (1, 5700, id(5700)), (2, 1400, id(5700))] {
+            let used = Use { id, time: Micros(began * 1000), ..opening() };
+            members.add(&IndexedUse::from_open(&OpenUse::from_use(&used)), part * BLOCK);
+        }
+        let parts = |id| {
+            let filter = Filter { id: Some(id), ..Filter::default() };
+            let found = candidates((7, 3 * BLOCK, BLOCK), &filter, &members.times, |_| Ok::<_, ()>(0)).unwrap();
+            found.into_iter().map(|block| block.start / BLOCK).collect::<Vec<_>>()
+        };
+        assert_eq!([id(5000), id(5700), id(1400)].map(parts), [vec![0], vec![1, 2], vec![]]);
+        assert_eq!(parts(Uuid::nil()), [0, 1, 2], "it has no time");
     }
 }

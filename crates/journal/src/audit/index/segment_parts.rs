@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use rusqlite::{Connection, Error, OptionalExtension as _, Row, params, types::Type};
 
-use super::members::{self, Members};
+use super::members::{self, Members, PartTimes};
 use super::segment_index::SegmentIndex;
 use crate::audit::filter::Filter;
 use crate::audit::format::pack::{Input, put};
@@ -34,7 +34,7 @@ pub(crate) struct SegmentParts {
     pub(crate) length: u64,
     /// Length of a part.
     pub(crate) part: u64,
-    times: BTreeMap<u32, (u64, u64)>,
+    times: BTreeMap<u32, PartTimes>,
 }
 
 /// A page of ids.
@@ -61,7 +61,8 @@ pub(crate) fn store(database: &Connection, index: &SegmentIndex) -> rusqlite::Re
         let page = Page { place: index.segment << 32 | bounds[0], end: bounds[1], sets: pack(bounds[0], ids) };
         insert.execute(params![page.place.cast_signed(), page.end.cast_signed(), page.sets, page.crc()])?;
     }
-    let times = times.iter().flat_map(|(part, (earliest, latest))| [u64::from(*part), *earliest, *latest]);
+    let times =
+        times.iter().flat_map(|(part, PartTimes { began, ids })| [u64::from(*part), began.0, began.1, ids.0, ids.1]);
     let times: Vec<u8> = times.flat_map(u64::to_le_bytes).collect();
     let numbers = [index.segment, index.length, *part];
     let [segment, length, part] = numbers.map(u64::cast_signed);
@@ -175,9 +176,11 @@ fn unpack(first: u32, sets: &[u8]) -> Option<Vec<(u32, u64)>> {
     Some(ids)
 }
 
-fn parse_times(bytes: &[u8]) -> BTreeMap<u32, (u64, u64)> {
+fn parse_times(bytes: &[u8]) -> BTreeMap<u32, PartTimes> {
     let numbers: Vec<u64> = bytes.as_chunks().0.iter().map(|number| u64::from_le_bytes(*number)).collect();
-    let time = |[part, earliest, latest]: &[u64; 3]| ((*part).min(63) as u32, (*earliest, *latest));
+    let time = |&[part, earliest, latest, first, last]: &[u64; 5]| {
+        (part.min(63) as u32, PartTimes { began: (earliest, latest), ids: (first, last) })
+    };
     numbers.as_chunks().0.iter().map(time).collect()
 }
 
@@ -216,7 +219,7 @@ mod tests {
             for segment in [6, 8, 7, 7] {
                 let mut index = SegmentIndex::new(segment, 1 << 18, FxHashMap::default());
                 index.members.sets = sets.iter().map(|(hash, set)| (*hash, set ^ segment ^ 7)).collect();
-                index.members.times.insert(3, (5, 9));
+                index.members.times.insert(3, PartTimes { began: (5, 9), ids: (4, 7) });
                 store(&database, &index).unwrap();
             }
             let parts = SegmentParts::load(&database, 7).unwrap().expect("it was stored");
@@ -227,7 +230,7 @@ mod tests {
             }
             let members = parts.members(&database).unwrap();
             prop_assert!(members.sets.into_iter().collect::<std::collections::HashMap<_, _>>() == sets);
-            prop_assert_eq!(members.times, BTreeMap::from([(3, (5, 9))]));
+            prop_assert_eq!(members.times, BTreeMap::from([(3, PartTimes { began: (5, 9), ids: (4, 7) })]));
             remove(&database, 0..8).unwrap();
             prop_assert!(SegmentParts::load(&database, 7).unwrap().is_none() && parts.members(&database).is_err());
             prop_assert!(SegmentParts::load(&database, 8).unwrap().is_some());

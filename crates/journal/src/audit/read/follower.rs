@@ -54,8 +54,8 @@ impl Follower {
         }
     }
 
-    /// Calls `each` with the records that began at or after a point and are complete, and then with those that are in
-    /// progress.
+    /// Calls `each` with the records of uses whose lines, of beginning or carrying on, are at or after a point: those
+    /// that are complete, then those in progress. The outcome of the filter is not tested.
     pub(crate) fn read_once(
         (directory, filter): (PathBuf, Filter),
         at: Point,
@@ -65,13 +65,8 @@ impl Follower {
         let mut follower = Self { stop, ..Self::new(directory, filter, at) };
         let header = open_uses::read_header(&follower.directory, at.segment)?;
         follower.gateway = header.map(|header| header.gateway.into_owned()).unwrap_or_default();
-        let mut matching = |record: Record| {
-            if filter.matches_outcome(&record) {
-                each(record);
-            }
-        };
-        follower.read_new_lines(&mut matching)?;
-        follower.open.into_values().for_each(|(begun, gateway)| matching(begun.into_record(None, &gateway)));
+        follower.read_new_lines(each)?;
+        follower.open.into_values().for_each(|(begun, gateway)| each(begun.into_record(None, &gateway)));
         Ok(())
     }
 

@@ -1,7 +1,7 @@
 //! Reading the journal, while a gateway writes it and while none does.
 //!
 //! - [`reader`]: the handle [`reader::Reader`]: listing and export, by time ([`time_order`]).
-//! - [`join`]: joins each use with its outcome; [`near_id`]: searches for the one with an id.
+//! - [`join`]: joins each use with its outcome.
 //! - [`stop`]: stops reads whose callers are gone.
 //! - [`follower`]: follows a growing journal; [`stream`]: does so from a position on, across restarts, and with the
 //!   checkpoints in it ([`journal_checkpoint`]); [`record_join`]: joins its lines.
@@ -17,7 +17,6 @@
 pub(crate) mod reader;
 pub(crate) mod cursor;
 mod join;
-mod near_id;
 mod time_order;
 pub(crate) mod stop;
 pub(crate) mod follower;

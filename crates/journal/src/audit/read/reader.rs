@@ -24,7 +24,6 @@ use super::join::RecordScanner;
 use super::metering;
 use super::metering::query::UsageQuery;
 use super::metering::report::UsageReport;
-use super::near_id;
 use super::prove::{self, ProveError, RecordProof};
 use super::range_usage::{self, OrgUsage, UsageRange, UsageSeries};
 use super::stop::StopSignal;
@@ -124,9 +123,6 @@ impl Reader {
     /// # Errors
     /// If the segments cannot be read, and any error of `each`.
     pub fn export(&self, filter: &Filter, each: &mut dyn FnMut(Record) -> io::Result<()>) -> io::Result<()> {
-        if let Some((_, record)) = self.find_near_id(filter)? {
-            return each(record);
-        }
         let (mut scan, blocks) = self.plan_scan(filter)?;
         let mut by_time = TimeOrder::default();
         for block in blocks {
@@ -232,10 +228,6 @@ impl Reader {
         before: Option<JournalCursor>,
         budget: u64,
     ) -> io::Result<(Vec<PlacedRecord>, Option<JournalCursor>)> {
-        let near = self.find_near_id(filter)?.filter(|(point, _)| before.is_none_or(|before| *point < before.point));
-        if let Some(found) = near.filter(|_| limit > 0) {
-            return Ok((vec![found], None));
-        }
         let (mut scan, blocks) = self.plan_scan(filter)?;
         let mut found = Vec::new();
         let mut reached = None;
@@ -254,16 +246,6 @@ impl Reader {
         }
         found.truncate(limit);
         Ok((found, stopped))
-    }
-
-    /// Finds the record with the id of a filter where its time says that it is; `None` when it may be elsewhere.
-    fn find_near_id(&self, filter: &Filter) -> io::Result<Option<PlacedRecord>> {
-        if filter.id.is_none() {
-            return Ok(None);
-        }
-        // Of two with one id, which nothing writes, all are to be shown.
-        let mut found = near_id::find(&self.directory, self.live.as_deref(), filter, &self.stop)?;
-        Ok(found.pop().filter(|_| found.is_empty()))
     }
 
     /// The blocks to read for a filter, oldest first: the candidates of the index, and everything
