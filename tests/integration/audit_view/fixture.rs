@@ -54,6 +54,13 @@ impl Recorder {
         Self { settings, journal, open: Vec::new(), _directory: directory }
     }
 
+    /// Goes on with the same journal under another name.
+    pub fn rename(&mut self, name: &str) {
+        block_on(self.journal.close());
+        self.settings.gateway = name.into();
+        self.journal = open_journal(&self.settings);
+    }
+
     /// Records a use of one of the callers.
     pub fn record(&mut self, callers: &[Caller], event: Event) {
         let opening = callers[event.caller % callers.len()].opening_at(event.time);

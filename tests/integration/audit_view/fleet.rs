@@ -84,11 +84,10 @@ impl History {
     }
 
     fn check(&self, gateway: usize, server: &Postgresql, limit: usize) {
-        let (mut expected, view) = (self.expected(gateway), self.gateways[gateway].view(server));
-        self.check_activity(&view, &expected);
+        let (expected, view) = (self.expected(gateway), self.gateways[gateway].view(server));
         let ended_since = self.ended_since(gateway);
-        let is_known = |record: &Record| !ended_since.contains(&record.id.to_string());
-        expected.retain(is_known);
+        let has_ended = |record: &Record| ended_since.contains(&record.id.to_string());
+        self.check_activity(&view, &expected, &has_ended);
         let key = Some(self.callers[0].key);
         for (filter, matches) in [
             (Filter::default(), (|_| true) as fn(&Record) -> bool),
@@ -103,16 +102,24 @@ impl History {
             for (filter, of_key) in [(filter, None), (Filter { key, ..filter }, key)] {
                 let matches = |record: &&Record| matches(record) && (of_key.is_none() || record.key_id == of_key);
                 let mut expected: Vec<Record> = expected.iter().filter(matches).cloned().collect();
-                let mut found = [list(&view, &filter, limit), export(&view, &filter)];
-                found.iter_mut().for_each(|found| found.retain(is_known));
-                assert_eq!(found[0], expected, "{filter:?}");
-                expected.reverse();
-                assert_eq!(found[1], expected, "{filter:?}");
+                let mut exported = export(&view, &filter);
+                exported.reverse();
+                for mut found in [list(&view, &filter, limit), exported] {
+                    if filter.outcome.is_some() {
+                        found.retain(|record| !has_ended(record));
+                        expected.retain(|record| !has_ended(record));
+                    }
+                    for (found, expected) in found.iter_mut().zip(&expected).filter(|(found, _)| has_ended(found)) {
+                        assert_eq!(found.id, expected.id);
+                        found.clone_from(expected);
+                    }
+                    assert_eq!(found, expected, "{filter:?}");
+                }
             }
         }
     }
 
-    fn check_activity(&self, view: &AuditView, expected: &[Record]) {
+    fn check_activity(&self, view: &AuditView, expected: &[Record], has_ended: &dyn Fn(&Record) -> bool) {
         let (org, now) = (self.callers[0].org, clock::now());
         let callers = || self.callers.iter().filter(|caller| caller.org == org);
         let keys: Vec<_> = callers().map(|caller| caller.key).collect();
@@ -132,6 +139,8 @@ impl History {
                 .collect();
             let last = uses.iter().find(|record| !record.outcome.is_refusal());
             assert_eq!(activity.last.as_ref().map(|last| last.id), last.map(|record| record.id));
+            let known = activity.last.as_ref().zip(last).filter(|(_, record)| !has_ended(record));
+            assert!(known.is_none_or(|(last, record)| last.outcome == record.outcome));
             let refusal = uses.iter().find(|record| record.outcome.is_refusal());
             let is_later = refusal.map(|refusal| refusal.last()) > last.map(|last| last.last());
             let attempt = if is_later { refusal } else { last };
@@ -159,8 +168,10 @@ fn view_is_the_merge_of_all_journals() {
         }
         (0..GATEWAYS).for_each(|gateway| history.check(gateway, &server, limit));
         (0..GATEWAYS).for_each(|gateway| history.perform(&Step::Ship { gateway }, &server));
-        assert!(history.ended_since(0).is_empty(), "all is shipped");
-        history.check(0, &server, limit);
+        for gateway in 0..GATEWAYS {
+            assert!(history.ended_since(gateway).is_empty(), "all is shipped");
+            history.check(gateway, &server, limit);
+        }
         Ok(())
     };
     runner.run(&histories, run).unwrap();
@@ -270,6 +281,70 @@ fn follower_returns_each_record_of_all_gateways_once() {
     ids.dedup();
     assert_eq!((ids.len(), found.len()), (6, 6), "{found:?}");
     assert!(found.iter().all(|record| record.outcome != Outcome::InProgress));
+}
+
+/// Own records come from the journal, whatever the gateway was called when it shipped them; of a gateway that comes
+/// later, all are shown.
+#[test]
+fn follower_shows_newcomers_and_after_a_renaming_each_own_record_once() {
+    let server = Postgresql::start();
+    let callers = [Caller::random()];
+    let [mut one, mut two] = ["one", "two"].map(Recorder::new);
+    let record = |recorder: &mut Recorder| {
+        recorder.record(&callers, Event { caller: 0, time: clock::now(), kind: 2 });
+        recorder.ship(&server);
+    };
+    record(&mut one);
+    record(&mut two);
+    one.rename("renamed");
+    record(&mut one);
+    let mut follower = one.view(&server).follow(Filter::default(), 0).unwrap();
+    assert_eq!(follower.poll().unwrap(), []);
+    record(&mut one);
+    let mut three = Recorder::new("three");
+    record(&mut three);
+    record(&mut two);
+    let mut found = Vec::new();
+    for expected in [3, 4] {
+        crate::support::eventually("the records have arrived", || {
+            found.extend(follower.poll().unwrap());
+            found.len() >= expected
+        });
+        record(&mut two);
+    }
+    let ids: HashSet<_> = found.iter().map(|record| record.id).collect();
+    assert_eq!((ids.len(), found.len()), (4, 4), "{found:?}");
+}
+
+#[test]
+fn follower_begins_with_the_own_records_while_postgresql_is_away() {
+    let mut server = Postgresql::start();
+    let callers = [Caller::random()];
+    let [mut one, mut two] = ["one", "two"].map(Recorder::new);
+    let record = |recorder: &mut Recorder| {
+        recorder.record(&callers, Event { caller: 0, time: clock::now(), kind: 2 });
+    };
+    (0..5).for_each(|_| record(&mut one));
+    record(&mut two);
+    one.ship(&server);
+    two.ship(&server);
+    server.crash();
+    let mut follower = one.view(&server).follow(Filter::default(), 3).unwrap();
+    let mut found = follower.poll().unwrap();
+    assert_eq!(found, one.export(&Filter::default())[2..]);
+    server.restart();
+    crate::support::eventually("PostgreSQL is read", || {
+        found.extend(follower.poll().unwrap());
+        follower.status().unwrap().scope == ViewScope::Fleet
+    });
+    assert_eq!(found.len(), 3, "what was there before is not shown: {found:?}");
+    record(&mut two);
+    two.ship(&server);
+    crate::support::eventually("the record has arrived", || {
+        found.extend(follower.poll().unwrap());
+        found.len() > 3
+    });
+    assert_eq!((found.len(), &*found[3].gateway), (4, "two"));
 }
 
 #[test]

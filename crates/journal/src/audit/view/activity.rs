@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 
+use super::ViewActivity;
 use super::cursor::RecordPlace;
 use super::fleet::HourOfKey;
 use super::fleet_read::{FleetRead, FleetReadError};
@@ -25,10 +26,10 @@ struct Gathered {
 
 /// Reads the activity of keys, in the hour of `now` and the 23 hours before.
 pub(super) fn read(
-    read: &FleetRead<'_>,
+    read: FleetRead<'_>,
     (org, keys): (OrgId, &[KeyId]),
     now: Micros,
-) -> Result<HashMap<KeyId, KeyActivity>, FleetReadError> {
+) -> Result<ViewActivity, FleetReadError> {
     let first_hour = (usage_counts::hour_of(now) + 1).saturating_sub(ACTIVITY_HOURS as u64);
     let mut gathered = Gathered::new(keys, first_hour);
     let filter = Filter { org: Some(org), ..Filter::default() };
@@ -42,7 +43,7 @@ pub(super) fn read(
         let HourOfKey { key, hour, requests, refusals } = hour;
         gathered.add(key, hour, [requests, refusals]);
     }
-    Ok(gathered.finish())
+    Ok(ViewActivity { keys: gathered.finish(), status: Some(read.finish()) })
 }
 
 impl Gathered {

@@ -7,7 +7,8 @@
 use std::io;
 use std::path::Path;
 
-use rustc_hash::FxHashSet;
+use rustc_hash::FxHashMap;
+use uuid::Uuid;
 
 use super::cursor::RecordPlace;
 use super::fleet::{Fleet, FleetError, JournalRow, RecordQuery, Snapshot};
@@ -35,14 +36,28 @@ pub(super) enum FleetReadError {
 /// One moment of the records of all gateways.
 pub(super) struct FleetRead<'a> {
     pub(super) snapshot: Snapshot<'a>,
-    directory: &'a Path,
     /// The journals that have shipped.
     journals: Vec<JournalRow>,
-    /// The journal of this gateway, once it has shipped.
-    own: Option<JournalRow>,
+    own: OwnJournal<'a>,
+}
+
+/// The journal of this gateway.
+struct OwnJournal<'a> {
+    directory: &'a Path,
+    /// The row of it in PostgreSQL, once it has shipped.
+    shipped: Option<JournalRow>,
     stop: &'a StopSignal,
-    /// Bytes of the journal that are read at most.
+    /// Bytes that are read at most.
     budget: u64,
+}
+
+/// The first records of a query: of both sources, and of each id the one of the journal.
+struct FirstRecords<'a> {
+    query: RecordQuery<'a>,
+    /// Those of PostgreSQL that the journal has not replaced.
+    shipped: FxHashMap<Uuid, Record>,
+    /// Those of the journal, of which there may be many more than a page has.
+    own: Vec<Record>,
 }
 
 /// Records in their order, and the place from which to go on; `None` at the end.
@@ -88,8 +103,25 @@ impl<'a> FleetRead<'a> {
         source.write_pending();
         let snapshot = fleet.snapshot()?;
         let journals = snapshot.journals()?;
-        let own = journals.iter().filter(|row| Some(row.journal) == id).max_by_key(|row| row.position).cloned();
-        Ok(Self { snapshot, directory: source.directory(), journals, own, stop, budget })
+        let shipped = journals.iter().filter(|row| Some(row.journal) == id).max_by_key(|row| row.position).cloned();
+        let own = OwnJournal { directory: source.directory(), shipped, stop, budget };
+        Ok(Self { snapshot, journals, own })
+    }
+
+    /// The first records of a query.
+    pub(super) fn find(self, query: RecordQuery<'_>) -> Result<(Found, ViewStatus), FleetReadError> {
+        let Self { snapshot, journals, own } = self;
+        let (shipped, reached) = snapshot.records(&query)?;
+        snapshot.finish();
+        let mut found = FirstRecords::new(query, shipped);
+        own.read_unshipped(query.filter, &mut |record| found.add(record))?;
+        Ok((found.finish(reached), ViewStatus::fleet(freshness(journals))))
+    }
+
+    /// Calls `each` with the uses of this gateway that match a filter but for their outcomes, of all that PostgreSQL
+    /// does not have, and of some that it has.
+    pub(super) fn read_unshipped(&self, filter: &Filter, each: &mut dyn FnMut(Record)) -> Result<(), FleetReadError> {
+        self.own.read_unshipped(filter, each)
     }
 
     /// Ends the read, and keeps the connection.
@@ -97,47 +129,54 @@ impl<'a> FleetRead<'a> {
         self.snapshot.finish();
         ViewStatus::fleet(freshness(self.journals))
     }
+}
 
-    /// The first records of a query.
-    pub(super) fn find(&self, query: RecordQuery<'_>) -> Result<Found, FleetReadError> {
-        let RecordQuery { filter, from, behind, .. } = query;
-        let limit = query.limit as usize;
-        let (mut records, mut reached) = self.snapshot.records(&query)?;
-        let (mut own, mut ids) = (Vec::new(), FxHashSet::default());
-        self.read_unshipped(filter, &mut |record| {
-            ids.insert(record.id);
-            let is_behind = behind.is_none_or(|behind| from.is_nearer(behind, RecordPlace::of(&record)));
-            if is_behind && filter.matches_outcome(&record) {
-                own.push(record);
-            }
-            // Much may be unshipped, of which a page shows a little.
-            if own.len() > limit.saturating_mul(2) {
-                from.sort(&mut own);
-                own.truncate(limit);
-            }
-        })?;
-        records.retain(|record| !ids.contains(&record.id));
-        records.append(&mut own);
-        from.sort(&mut records);
-        if let Some(reached) = reached {
-            records.retain(|record| !from.is_nearer(reached, RecordPlace::of(record)));
-        }
-        if records.len() > limit {
-            records.truncate(limit);
-            reached = records.last().map(RecordPlace::of);
-        }
-        Ok(Found { records, reached })
-    }
-
-    /// Calls `each` with the uses of this gateway that match a filter but for their outcomes, of all that PostgreSQL
-    /// does not have, and of some that it has.
-    pub(super) fn read_unshipped(&self, filter: &Filter, each: &mut dyn FnMut(Record)) -> Result<(), FleetReadError> {
-        let unshipped = Unshipped::new(self.directory, self.own.as_ref(), self.stop)?;
+impl OwnJournal<'_> {
+    fn read_unshipped(&self, filter: &Filter, each: &mut dyn FnMut(Record)) -> Result<(), FleetReadError> {
+        let unshipped = Unshipped::new(self.directory, self.shipped.as_ref(), self.stop)?;
         let length = unshipped.length()?;
         if length > self.budget {
             return Err(FleetReadError::Behind(length >> 20));
         }
         Ok(unshipped.read(filter, each)?)
+    }
+}
+
+impl<'a> FirstRecords<'a> {
+    /// Begins with the records that PostgreSQL has found.
+    fn new(query: RecordQuery<'a>, shipped: Vec<Record>) -> Self {
+        let shipped = shipped.into_iter().map(|record| (record.id, record)).collect();
+        Self { query, shipped, own: Vec::new() }
+    }
+
+    /// Adds a use of the journal that matches the filter but for its outcome. Each comes once.
+    fn add(&mut self, record: Record) {
+        let RecordQuery { filter, from, behind, limit } = self.query;
+        let place = RecordPlace::of(&record);
+        self.shipped.remove(&record.id);
+        if behind.is_none_or(|behind| from.is_nearer(behind, place)) && filter.matches_outcome(&record) {
+            self.own.push(record);
+        }
+        let most = limit as usize + 1;
+        if self.own.len() >= 2 * most {
+            from.sort(&mut self.own);
+            self.own.truncate(most);
+        }
+    }
+
+    /// The records in their order, as far as PostgreSQL has looked.
+    fn finish(self, mut reached: Option<RecordPlace>) -> Found {
+        let Self { query: RecordQuery { from, limit, .. }, shipped, own } = self;
+        let mut records: Vec<Record> = shipped.into_values().chain(own).collect();
+        from.sort(&mut records);
+        if let Some(reached) = reached {
+            records.retain(|record| !from.is_nearer(reached, RecordPlace::of(record)));
+        }
+        if records.len() > limit as usize {
+            records.truncate(limit as usize);
+            reached = records.last().map(RecordPlace::of);
+        }
+        Found { records, reached }
     }
 }
 
@@ -155,4 +194,69 @@ pub(super) fn freshness(journals: Vec<JournalRow>) -> Vec<GatewayFreshness> {
         }
     }
     gateways
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::audit::view::fleet::End;
+    use domain::clock::Micros;
+
+    fn record(time: u64, id: u128, outcome: &str) -> Record {
+        let id = Uuid::from_u128(id);
+        let json = format!(
+            r#"{{"id":"{id}","time":"{}","key_id":null,"user_id":null,"org_id":null,"auth_method":"api-key","ip":null,
+            "user_agent":null,"action":"a","method":"GET","path":"/","outcome":"{outcome}","status":null,
+            "duration_us":null,
+            "request_bytes":null,"response_bytes":null,"gateway":"g"}}"#,
+            Micros(time)
+        );
+        serde_json::from_str(&json).unwrap()
+    }
+
+    proptest! {
+        /// Page after page, whatever is shipped of the journal, and however much of it is not.
+        #[test]
+        fn pages_are_the_sorted_list(
+            places in prop::collection::btree_map(0_u128..200, (0_u64..20, 0..3_u8), 0..120),
+            limit in 1_u32..8,
+            newest: bool,
+        ) {
+            let from = if newest { End::Newest } else { End::Oldest };
+            let filter = Filter::default();
+            // In PostgreSQL, in the journal, or in both: then as one that has ended since.
+            let of = |kinds: [u8; 2], outcome: &str| {
+                let matching = places.iter().filter(|(_, (_, kind))| kinds.contains(kind));
+                let mut records: Vec<Record> = matching.map(|(id, (time, _))| record(*time, *id, outcome)).collect();
+                from.sort(&mut records);
+                records
+            };
+            let (shipped, own) = (of([0, 2], "in_progress"), of([1, 2], "completed"));
+            let mut query = RecordQuery { limit, ..RecordQuery::new(&filter, from) };
+            let mut listed = Vec::new();
+            loop {
+                let is_behind = |record: &&Record| {
+                    query.behind.is_none_or(|behind| from.is_nearer(behind, RecordPlace::of(record)))
+                };
+                let rows: Vec<Record> = shipped.iter().filter(is_behind).take(limit as usize).cloned().collect();
+                let reached = rows.last().filter(|_| rows.len() == limit as usize).map(RecordPlace::of);
+                let mut first = FirstRecords::new(query, rows);
+                own.iter().rev().cloned().for_each(|record| first.add(record));
+                let found = first.finish(reached);
+                prop_assert!(found.records.len() <= limit as usize);
+                listed.extend(found.records);
+                if found.reached.is_none() {
+                    break;
+                }
+                query.behind = found.reached;
+            }
+            let is_own = |record: &Record| own.iter().any(|own| own.id == record.id);
+            let mut expected: Vec<Record> = shipped.into_iter().filter(|record| !is_own(record)).collect();
+            expected.extend(own.iter().cloned());
+            from.sort(&mut expected);
+            prop_assert_eq!(listed, expected);
+        }
+    }
 }

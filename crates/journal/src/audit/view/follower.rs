@@ -22,6 +22,8 @@ const LOOK_EVERY: Duration = Duration::from_millis(500);
 const SILENCE: Duration = Duration::from_secs(60);
 /// Time before the position of a journal in which there may be uses that had just begun, and were not shipped.
 const YOUNG: Duration = Duration::from_secs(2);
+/// Records that come later than this are not shown: all that began since would be looked through for them.
+const LATEST: Duration = Duration::from_secs(3600);
 /// Uses in progress that are watched at most.
 const MAX_OPEN: u32 = 200_000;
 
@@ -43,14 +45,23 @@ pub(super) struct OtherGateways {
     filter: Filter,
     /// The journal of this gateway, whose records are read from there.
     own: Option<Uuid>,
-    /// Time from which records of each may be new; `None` before the first look.
-    new_from: Option<HashMap<String, Micros>>,
-    /// Records that are not new, as far as they may be looked at again.
-    seen: BTreeSet<RecordPlace>,
+    /// The others, by name.
+    gateways: HashMap<String, Seen>,
+    /// Time of the first look, by PostgreSQL.
+    begun: Option<Micros>,
     /// Records in progress at the last look.
     open: HashSet<Uuid>,
     last_look: Option<Instant>,
     status: ViewStatus,
+}
+
+/// The records of a gateway that are not new.
+#[derive(Debug)]
+struct Seen {
+    /// Time from which records may be new.
+    from: Micros,
+    /// Those from that time on that were returned, or that were there at the beginning.
+    records: BTreeSet<RecordPlace>,
 }
 
 impl ViewFollower {
@@ -93,8 +104,8 @@ impl OtherGateways {
             fleet,
             filter,
             own,
-            new_from: None,
-            seen: BTreeSet::new(),
+            gateways: HashMap::new(),
+            begun: None,
             open: HashSet::new(),
             last_look: None,
             status: ViewStatus::own_only(OwnOnlyReason::Unavailable),
@@ -105,7 +116,11 @@ impl OtherGateways {
 
     /// Does not return these records, which have ended.
     pub(super) fn skip(&mut self, records: &[Record]) {
-        self.seen.extend(records.iter().map(RecordPlace::of));
+        for record in records {
+            if let Some(seen) = self.gateways.get_mut(&record.gateway) {
+                seen.records.insert(RecordPlace::of(record));
+            }
+        }
     }
 
     /// Adds the records that have come. While PostgreSQL cannot be read, none.
@@ -120,21 +135,24 @@ impl OtherGateways {
         }
     }
 
-    /// Reads what has come. Nothing is noted when that fails, so that it is read again.
+    /// Reads what has come. What is not read because of a failure is read at the next look.
     fn look(&mut self) -> Result<Vec<Record>, FleetError> {
         let fleet = Arc::clone(&self.fleet);
         let snapshot = fleet.snapshot()?;
         let journals = snapshot.journals()?;
-        let next = next_new_from(&journals, self.own);
-        let new_from = self.new_from.as_ref().unwrap_or(&next);
+        let latest = journals.iter().map(|row| row.updated).max().unwrap_or_default();
+        let next = self.note_gateways(&journals, latest);
+        let earliest = next.keys().map(|gateway| self.gateways[gateway].from).min();
         let any_outcome = Filter { outcome: None, ..self.filter };
-        let filter = Filter { since: self.filter.since.max(new_from.values().min().copied()), ..any_outcome };
+        let since = earliest.map(|earliest| earliest.max(latest.before(LATEST)));
+        let filter = Filter { since: self.filter.since.max(since), ..any_outcome };
         let mut query = RecordQuery::new(&filter, End::Oldest);
         let mut found = Vec::new();
-        while !new_from.is_empty() {
+        while earliest.is_some() {
             let (records, reached) = snapshot.records(&query)?;
-            let is_new = |record: &Record| new_from.get(&record.gateway).is_some_and(|from| record.time >= *from);
-            found.extend(records.into_iter().filter(is_new));
+            found.extend(records.into_iter().filter(|record| {
+                next.contains_key(&record.gateway) && self.gateways[&record.gateway].from <= record.time
+            }));
             if reached.is_none() {
                 break;
             }
@@ -145,29 +163,41 @@ impl OtherGateways {
         found.extend(if gone.is_empty() { Vec::new() } else { snapshot.ended(gone)? });
         snapshot.finish();
         found.retain(|record| {
-            let has_ended = next.contains_key(&record.gateway) && record.outcome != Outcome::InProgress;
-            has_ended && self.seen.insert(RecordPlace::of(record))
+            let seen = self.gateways.get_mut(&record.gateway).filter(|_| record.outcome != Outcome::InProgress);
+            seen.is_some_and(|seen| seen.records.insert(RecordPlace::of(record)))
         });
         End::Oldest.sort(&mut found);
-        if let Some(earliest) = next.values().min() {
-            self.seen = self.seen.split_off(&RecordPlace { time: *earliest, id: Uuid::nil() });
+        for (gateway, from) in next {
+            let Some(seen) = self.gateways.get_mut(&gateway) else { continue };
+            seen.from = from;
+            seen.records = seen.records.split_off(&RecordPlace { time: from, id: Uuid::nil() });
         }
         self.open = open;
         self.status = ViewStatus::fleet(fleet_read::freshness(journals));
-        let is_first = self.new_from.replace(next).is_none();
+        let is_first = self.begun.replace(self.begun.unwrap_or(latest)).is_none();
         Ok(if is_first { Vec::new() } else { found })
     }
-}
 
-/// The time from which records of each other gateway may be new at the next look. One that is silent is not waited for:
-/// when it comes back, its time is that of before.
-fn next_new_from(journals: &[JournalRow], own: Option<Uuid>) -> HashMap<String, Micros> {
-    let latest = journals.iter().map(|row| row.updated).max().unwrap_or_default();
-    let own = journals.iter().find(|row| Some(row.journal) == own).map(|row| &row.gateway);
-    let mut times: HashMap<String, Micros> = HashMap::new();
-    for row in journals.iter().filter(|row| Some(&row.gateway) != own && row.updated.after(SILENCE) >= latest) {
-        let time = row.complete_until.before(YOUNG);
-        times.entry(row.gateway.clone()).and_modify(|earliest| *earliest = time.min(*earliest)).or_insert(time);
+    /// Notes the other gateways, and returns the time from which records of each may be new at the next look. One that
+    /// is silent is not waited for: when it comes back, its time is that of before. Of one that has come since the
+    /// beginning, all is new.
+    fn note_gateways(&mut self, journals: &[JournalRow], latest: Micros) -> HashMap<String, Micros> {
+        let is_own = |row: &&JournalRow| Some(row.journal) == self.own;
+        // It may have had other names before.
+        let own: HashSet<&str> = journals.iter().filter(is_own).map(|row| &*row.gateway).collect();
+        let mut next: HashMap<String, Micros> = HashMap::new();
+        for row in journals.iter().filter(|row| !own.contains(&*row.gateway)) {
+            let time = row.complete_until.before(YOUNG);
+            let from = self.begun.map_or(time, |begun| begun.before(YOUNG));
+            let seen = self.gateways.entry(row.gateway.clone());
+            let seen = seen.or_insert_with(|| Seen { from, records: BTreeSet::new() });
+            if self.begun.is_none() {
+                seen.from = time.min(seen.from);
+            }
+            if row.updated.after(SILENCE) >= latest {
+                next.entry(row.gateway.clone()).and_modify(|first| *first = time.min(*first)).or_insert(time);
+            }
+        }
+        next
     }
-    times
 }

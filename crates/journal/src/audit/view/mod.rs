@@ -71,12 +71,12 @@ struct ReadBudget {
     /// Bytes that are looked through where only this gateway's records are listed.
     scan: u64,
     /// Bytes that are not shipped yet, all of which are read where the records of all gateways are listed.
-    rest: u64,
+    unshipped: u64,
 }
 
 impl ReadBudget {
     fn of(bytes: u64) -> Self {
-        Self { scan: bytes, rest: bytes }
+        Self { scan: bytes, unshipped: bytes }
     }
 }
 
@@ -230,7 +230,8 @@ impl AuditView {
     pub fn activity(&self, org: OrgId, keys: &[KeyId], now: Micros, budget: u64) -> io::Result<ViewActivity> {
         let mut status = None;
         if let Some(fleet) = self.fleet.load_full() {
-            match self.fleet_activity(&fleet, (org, keys), now, budget) {
+            let read = FleetRead::begin(&fleet, &self.journal, &self.stop, budget);
+            match read.and_then(|read| activity::read(read, (org, keys), now)) {
                 Ok(activity) => return Ok(activity),
                 Err(error) => status = Some(ViewStatus::own_only(error.into_reason()?)),
             }
@@ -251,17 +252,19 @@ impl AuditView {
         let mut others = OtherGateways::at_end(fleet, filter, self.journal.identity()?);
         // In this order: what has ended before the journal is followed is among its last, and returned once.
         let mut first = self.list_records(&filter, last, None, ReadBudget::of(u64::MAX))?.records;
+        let oldest = first.last().filter(|_| first.len() == last).map(RecordPlace::of);
         first.retain(|record| record.outcome != Outcome::InProgress);
-        others.skip(&first);
         let mut own = match self.journal.reader() {
             // An auditor's machine has no journal.
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             reader => Some(reader?.follow(filter, last)?),
         };
         first.extend(own.iter_mut().flat_map(|own| std::mem::take(&mut own.first)));
+        first.retain(|record| oldest.is_none_or(|oldest| RecordPlace::of(record) >= oldest));
         End::Oldest.sort(&mut first);
         first.dedup_by_key(|record| record.id);
         first.drain(..first.len().saturating_sub(last));
+        others.skip(&first);
         Ok(ViewFollower::of_fleet(own, others, first))
     }
 
@@ -304,7 +307,7 @@ impl AuditView {
             // One record more than asked for tells whether there is another page.
             let missing = limit.saturating_add(1) - records.len();
             query.limit = MAX_ROWS.min(u32::try_from(missing).unwrap_or(MAX_ROWS));
-            let (found, status) = self.find(fleet, query, budget.rest)?;
+            let (found, status) = self.find(fleet, query, budget.unshipped)?;
             records.extend(found.records);
             let is_full = records.len() > limit;
             // Matching records may be rare: a caller that must not wait goes on from the cursor.
@@ -320,20 +323,6 @@ impl AuditView {
     }
 
     fn find(&self, fleet: &Fleet, query: RecordQuery<'_>, budget: u64) -> Result<(Found, ViewStatus), FleetReadError> {
-        let read = FleetRead::begin(fleet, &self.journal, &self.stop, budget)?;
-        let found = read.find(query)?;
-        Ok((found, read.finish()))
-    }
-
-    fn fleet_activity(
-        &self,
-        fleet: &Fleet,
-        keys: (OrgId, &[KeyId]),
-        now: Micros,
-        budget: u64,
-    ) -> Result<ViewActivity, FleetReadError> {
-        let read = FleetRead::begin(fleet, &self.journal, &self.stop, budget)?;
-        let keys = activity::read(&read, keys, now)?;
-        Ok(ViewActivity { keys, status: Some(read.finish()) })
+        FleetRead::begin(fleet, &self.journal, &self.stop, budget)?.find(query)
     }
 }

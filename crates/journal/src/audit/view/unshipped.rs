@@ -46,10 +46,10 @@ impl<'a> Unshipped<'a> {
         Ok(length.saturating_sub(if is_there { self.at.offset } else { 0 }))
     }
 
-    /// Calls `each` with its uses that match a filter but for their outcomes, as far as they began in it.
+    /// Calls `each` with its uses that match a filter but for their outcomes, as far as they began or were carried on
+    /// in it.
     pub(super) fn read(&self, filter: &Filter, each: &mut dyn FnMut(Record)) -> io::Result<()> {
-        let filter = Filter { outcome: None, ..*filter };
-        let read = Follower::read_once((self.directory.to_owned(), filter), self.at, self.stop.clone(), each);
+        let read = Follower::read_once((self.directory.to_owned(), *filter), self.at, self.stop.clone(), each);
         // An auditor's machine has no journal.
         files::if_found(read).map(drop)
     }
