@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::fmt::{self, Display, Formatter};
 use std::io;
 use std::path::Path;
-use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -16,7 +15,6 @@ use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::audit::filter::Filter;
-use crate::audit::format::id_text;
 use crate::audit::format::line::{self, EventKind};
 use crate::audit::format::segment::{self, Segment};
 use crate::audit::index::lookup;
@@ -24,9 +22,6 @@ use crate::audit::tree::nodes_file::NodesReader;
 use crate::audit::tree::{lines, nodes};
 use tlog::checkpoint::{Checkpoint, SignedCheckpoint};
 use tlog::{hash, proof};
-
-/// Time by which the beginning of a use may differ from that in its id, either way.
-const MARGIN: Duration = Duration::from_secs(3600);
 
 /// First line of a proof of C2SP.
 pub(crate) const HEADER: &str = "c2sp.org/tlog-proof@v1\n";
@@ -134,14 +129,9 @@ fn find_lines(directory: &Path, segments: &[Segment], id: Uuid) -> io::Result<Ve
     Ok(found)
 }
 
-/// The segments with uses about the time of the id.
+/// The segments that may have the id, by the index.
 fn likely_segments(directory: &Path, segments: &[Segment], id: Uuid) -> FxHashSet<u64> {
-    let time = id_text::time_of(id);
-    let filter = Filter {
-        since: time.map(|time| time.before(MARGIN)),
-        until: time.map(|time| time.after(MARGIN)),
-        ..Filter::default()
-    };
+    let filter = Filter { id: Some(id), ..Filter::default() };
     lookup::candidate_blocks(directory, None, segments, &filter).into_iter().map(|block| block.segment).collect()
 }
 
