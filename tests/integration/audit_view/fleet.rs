@@ -296,16 +296,29 @@ fn follower_shows_newcomers_and_after_a_renaming_each_own_record_once() {
     };
     record(&mut one);
     record(&mut two);
+    drop(two);
     one.rename("renamed");
     record(&mut one);
+    // One is silent since its last record of half an hour ago, and one has come back with another disk since.
+    let mut silent = Recorder::new("silent");
+    let long_ago = clock::now().before(Duration::from_secs(30 * 60 + 1));
+    silent.record(&callers, Event { caller: 0, time: long_ago, kind: 2 });
+    silent.ship(&server);
+    let age = "UPDATE keygate.journals SET complete_until = complete_until - interval '30 minutes', \
+               updated_at = updated_at - interval '30 minutes' WHERE gateway IN ('silent', 'two') RETURNING 1";
+    assert_eq!(server.sql(age).len(), 2);
+    let mut two = Recorder::new("two");
+    record(&mut two);
     let mut follower = one.view(&server).follow(Filter::default(), 0).unwrap();
     assert_eq!(follower.poll().unwrap(), []);
+    let begun = clock::now();
     record(&mut one);
     let mut three = Recorder::new("three");
     record(&mut three);
     record(&mut two);
+    record(&mut silent);
     let mut found = Vec::new();
-    for expected in [3, 4] {
+    for expected in [4, 5] {
         crate::support::eventually("the records have arrived", || {
             found.extend(follower.poll().unwrap());
             found.len() >= expected
@@ -313,7 +326,8 @@ fn follower_shows_newcomers_and_after_a_renaming_each_own_record_once() {
         record(&mut two);
     }
     let ids: HashSet<_> = found.iter().map(|record| record.id).collect();
-    assert_eq!((ids.len(), found.len()), (4, 4), "{found:?}");
+    assert_eq!((ids.len(), found.len()), (5, 5), "{found:?}");
+    assert!(found.iter().all(|record| record.time >= begun), "{found:?}");
 }
 
 #[test]

@@ -185,17 +185,18 @@ impl OtherGateways {
         let is_own = |row: &&JournalRow| Some(row.journal) == self.own;
         // It may have had other names before.
         let own: HashSet<&str> = journals.iter().filter(is_own).map(|row| &*row.gateway).collect();
+        let others = || journals.iter().filter(|row| !own.contains(&*row.gateway));
         let mut next: HashMap<String, Micros> = HashMap::new();
-        for row in journals.iter().filter(|row| !own.contains(&*row.gateway)) {
+        for row in others().filter(|row| row.updated.after(SILENCE) >= latest) {
             let time = row.complete_until.before(YOUNG);
-            let from = self.begun.map_or(time, |begun| begun.before(YOUNG));
-            let seen = self.gateways.entry(row.gateway.clone());
-            let seen = seen.or_insert_with(|| Seen { from, records: BTreeSet::new() });
+            next.entry(row.gateway.clone()).and_modify(|first| *first = time.min(*first)).or_insert(time);
+        }
+        for row in others() {
+            let known = next.get(&row.gateway).copied().unwrap_or(row.complete_until);
+            let from = self.begun.map_or(known, |begun| begun.before(YOUNG));
+            let seen = self.gateways.entry(row.gateway.clone()).or_insert(Seen { from, records: BTreeSet::new() });
             if self.begun.is_none() {
-                seen.from = time.min(seen.from);
-            }
-            if row.updated.after(SILENCE) >= latest {
-                next.entry(row.gateway.clone()).and_modify(|first| *first = time.min(*first)).or_insert(time);
+                seen.from = seen.from.max(from);
             }
         }
         next
