@@ -82,8 +82,6 @@ fn record_is_found_by_the_time_in_its_id() {
         }
     });
     let reader = journal.reader().unwrap();
-    let length: u64 = segment_files(&settings).iter().map(|path| fs::metadata(path).unwrap().len()).sum();
-    assert!(length > 16 * FEW, "{length}");
     for n in [0, 1, 777, 9_999, 20_000, 30_050, 39_998, 39_999] {
         let filter = Filter { id: Some(id(n)), ..Filter::default() };
         let found = reader.list(&filter, 10, None).unwrap();
@@ -98,7 +96,7 @@ fn record_is_found_by_the_time_in_its_id() {
     for id in [id_at(time(500).0 / 1000 + 1), uuid::Uuid::new_v4(), uuid::Uuid::nil()] {
         let filter = Filter { id: Some(id), ..Filter::default() };
         assert!(reader.list(&filter, 10, None).unwrap().records.is_empty());
-        // That there is no such record is known as soon.
+        // That there is no such record is known as soon, and without a time in the id only after all was read.
         let within = reader.list_within(&filter, 10, None, FEW).unwrap();
         assert_eq!(within.next.is_some(), id.get_version_num() != 7, "{id}");
     }

@@ -1,8 +1,7 @@
 //! The parts of a segment in which ids occur: of keys, users and organizations, and when the uses in each part began.
 //!
-//! - The id of a request is a UUID of version 7 (RFC 9562, section 5.7), which begins with a time: a part has those of
-//!   a span. It may be another one than that of the uses, as a clock that was set back leaves the ids where they were.
-//!
+//! - The id of a request is a UUID of version 7 (RFC 9562, section 5.7), which begins with a time. The first and the
+//!   last of these are kept for each part: where the clock was set back, they are not the times of its uses.
 //! - A segment has up to 64 parts of equal length, multiples of [`BLOCK`]: the set of the parts of an id is one number.
 //! - Ids are hashed to 32 bits. Two with the same hash make a reader read parts in vain, nothing else.
 

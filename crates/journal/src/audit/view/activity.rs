@@ -33,7 +33,7 @@ pub(super) fn read(
     let first_hour = (usage_counts::hour_of(now) + 1).saturating_sub(ACTIVITY_HOURS as u64);
     let mut gathered = Gathered::new(keys, first_hour);
     let filter = Filter { org: Some(org), ..Filter::default() };
-    read.read_unshipped(&filter, &mut |record| gathered.count(record))?;
+    read.unshipped.read(&filter, &mut |record| gathered.count(record))?;
     for refused in [false, true] {
         read.snapshot.last_uses((org, keys), refused)?.into_iter().for_each(|record| gathered.note_last(record));
     }

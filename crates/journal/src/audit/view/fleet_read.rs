@@ -5,7 +5,6 @@
 //! - The end of a use that is in progress in PostgreSQL shows when it is shipped, at this gateway as at the others.
 
 use std::io;
-use std::path::Path;
 
 use rustc_hash::FxHashMap;
 use uuid::Uuid;
@@ -15,7 +14,6 @@ use super::fleet::{Fleet, FleetError, JournalRow, RecordQuery, Snapshot};
 use super::source::JournalSource;
 use super::status::{GatewayFreshness, OwnOnlyReason, ViewStatus};
 use super::unshipped::Unshipped;
-use crate::audit::filter::Filter;
 use crate::audit::format::record::Record;
 use crate::audit::read::stop::StopSignal;
 
@@ -36,19 +34,10 @@ pub(super) enum FleetReadError {
 /// One moment of the records of all gateways.
 pub(super) struct FleetRead<'a> {
     pub(super) snapshot: Snapshot<'a>,
+    /// The journal of this gateway, of which at most the budget is read.
+    pub(super) unshipped: Unshipped<'a>,
     /// The journals that have shipped.
     journals: Vec<JournalRow>,
-    own: OwnJournal<'a>,
-}
-
-/// The journal of this gateway.
-struct OwnJournal<'a> {
-    directory: &'a Path,
-    /// The row of it in PostgreSQL, once it has shipped.
-    shipped: Option<JournalRow>,
-    stop: &'a StopSignal,
-    /// Bytes that are read at most.
-    budget: u64,
 }
 
 /// The first records of a query: of both sources, and of each id the one of the journal.
@@ -103,42 +92,29 @@ impl<'a> FleetRead<'a> {
         source.write_pending();
         let snapshot = fleet.snapshot()?;
         let journals = snapshot.journals()?;
-        let shipped = journals.iter().filter(|row| Some(row.journal) == id).max_by_key(|row| row.position).cloned();
-        let own = OwnJournal { directory: source.directory(), shipped, stop, budget };
-        Ok(Self { snapshot, journals, own })
+        let own = journals.iter().filter(|row| Some(row.journal) == id).max_by_key(|row| row.position);
+        let unshipped = Unshipped::new(source.directory(), own, stop)?;
+        let length = unshipped.length()?;
+        if length > budget {
+            return Err(FleetReadError::Behind(length >> 20));
+        }
+        Ok(Self { snapshot, unshipped, journals })
     }
 
     /// The first records of a query.
     pub(super) fn find(self, query: RecordQuery<'_>) -> Result<(Found, ViewStatus), FleetReadError> {
-        let Self { snapshot, journals, own } = self;
+        let Self { snapshot, unshipped, journals } = self;
         let (shipped, reached) = snapshot.records(&query)?;
         snapshot.finish();
         let mut found = FirstRecords::new(query, shipped);
-        own.read_unshipped(query.filter, &mut |record| found.add(record))?;
+        unshipped.read(query.filter, &mut |record| found.add(record))?;
         Ok((found.finish(reached), ViewStatus::fleet(freshness(journals))))
-    }
-
-    /// Calls `each` with the uses of this gateway that match a filter but for their outcomes, of all that PostgreSQL
-    /// does not have, and of some that it has.
-    pub(super) fn read_unshipped(&self, filter: &Filter, each: &mut dyn FnMut(Record)) -> Result<(), FleetReadError> {
-        self.own.read_unshipped(filter, each)
     }
 
     /// Ends the read, and keeps the connection.
     pub(super) fn finish(self) -> ViewStatus {
         self.snapshot.finish();
         ViewStatus::fleet(freshness(self.journals))
-    }
-}
-
-impl OwnJournal<'_> {
-    fn read_unshipped(&self, filter: &Filter, each: &mut dyn FnMut(Record)) -> Result<(), FleetReadError> {
-        let unshipped = Unshipped::new(self.directory, self.shipped.as_ref(), self.stop)?;
-        let length = unshipped.length()?;
-        if length > self.budget {
-            return Err(FleetReadError::Behind(length >> 20));
-        }
-        Ok(unshipped.read(filter, each)?)
     }
 }
 
@@ -201,6 +177,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::audit::filter::Filter;
     use crate::audit::view::fleet::End;
     use domain::clock::Micros;
 

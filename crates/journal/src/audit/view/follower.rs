@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use uuid::Uuid;
 
 use super::cursor::RecordPlace;
-use super::fleet::{End, Fleet, FleetError, JournalRow, RecordQuery};
+use super::fleet::{End, Fleet, FleetError, JournalRow, MAX_APPEND_DELAY, RecordQuery};
 use super::fleet_read;
 use super::status::{OwnOnlyReason, ViewStatus};
 use crate::audit::filter::Filter;
@@ -20,10 +20,8 @@ use domain::clock::Micros;
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Time for which a gateway may be silent, and still be waited for: it renews its position every few seconds.
 const SILENCE: Duration = Duration::from_secs(60);
-/// Time before the position of a journal in which there may be uses that had just begun, and were not shipped.
-const YOUNG: Duration = Duration::from_secs(2);
 /// Records that come later than this are not shown: all that began since would be looked through for them.
-const LATEST: Duration = Duration::from_secs(3600);
+const LONGEST_DELAY: Duration = Duration::from_secs(3600);
 /// Uses in progress that are watched at most.
 const MAX_OPEN: u32 = 200_000;
 
@@ -144,7 +142,7 @@ impl OtherGateways {
         let next = self.note_gateways(&journals, latest);
         let earliest = next.keys().map(|gateway| self.gateways[gateway].from).min();
         let any_outcome = Filter { outcome: None, ..self.filter };
-        let since = earliest.map(|earliest| earliest.max(latest.before(LATEST)));
+        let since = earliest.map(|earliest| earliest.max(latest.before(LONGEST_DELAY)));
         let filter = Filter { since: self.filter.since.max(since), ..any_outcome };
         let mut query = RecordQuery::new(&filter, End::Oldest);
         let mut found = Vec::new();
@@ -174,7 +172,8 @@ impl OtherGateways {
         }
         self.open = open;
         self.status = ViewStatus::fleet(fleet_read::freshness(journals));
-        let is_first = self.begun.replace(self.begun.unwrap_or(latest)).is_none();
+        let is_first = self.begun.is_none();
+        self.begun.get_or_insert(latest);
         Ok(if is_first { Vec::new() } else { found })
     }
 
@@ -188,12 +187,12 @@ impl OtherGateways {
         let others = || journals.iter().filter(|row| !own.contains(&*row.gateway));
         let mut next: HashMap<String, Micros> = HashMap::new();
         for row in others().filter(|row| row.updated.after(SILENCE) >= latest) {
-            let time = row.complete_until.before(YOUNG);
+            let time = row.whole_until();
             next.entry(row.gateway.clone()).and_modify(|first| *first = time.min(*first)).or_insert(time);
         }
         for row in others() {
             let known = next.get(&row.gateway).copied().unwrap_or(row.complete_until);
-            let from = self.begun.map_or(known, |begun| begun.before(YOUNG));
+            let from = self.begun.map_or(known, |begun| begun.before(MAX_APPEND_DELAY));
             let seen = self.gateways.entry(row.gateway.clone()).or_insert(Seen { from, records: BTreeSet::new() });
             if self.begun.is_none() {
                 seen.from = seen.from.max(from);

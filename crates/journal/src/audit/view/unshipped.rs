@@ -5,7 +5,6 @@
 
 use std::io;
 use std::path::Path;
-use std::time::Duration;
 
 use super::fleet::JournalRow;
 use crate::audit::filter::Filter;
@@ -19,9 +18,6 @@ use crate::audit::read::stop::StopSignal;
 use crate::files;
 use domain::clock::Micros;
 
-/// Longest time between a decision and the line of its use.
-const MAX_APPEND_DELAY: Duration = Duration::from_secs(2);
-
 /// The part of a journal that PostgreSQL does not have, and a little before it.
 #[derive(Debug)]
 pub(super) struct Unshipped<'a> {
@@ -34,7 +30,7 @@ impl<'a> Unshipped<'a> {
     /// The part behind the position of a journal; without one, the whole journal.
     pub(super) fn new(directory: &'a Path, shipped: Option<&JournalRow>, stop: &'a StopSignal) -> io::Result<Self> {
         let Some(row) = shipped else { return Ok(Self { directory, at: Point::START, stop }) };
-        let at = begun_before(directory, row.position, row.complete_until.before(MAX_APPEND_DELAY), stop)?;
+        let at = begun_before(directory, row.position, row.whole_until(), stop)?;
         Ok(Self { directory, at, stop })
     }
 

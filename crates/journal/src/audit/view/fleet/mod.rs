@@ -19,5 +19,5 @@ pub use pool::Fleet;
 pub(super) use error::FleetError;
 pub(super) use pool::Snapshot;
 pub(super) use rollup::{Recent, Rollup};
-pub(super) use rows::{HourOfKey, JournalRow};
+pub(super) use rows::{HourOfKey, JournalRow, MAX_APPEND_DELAY};
 pub(super) use statement::{End, MAX_ROWS, RecordQuery};

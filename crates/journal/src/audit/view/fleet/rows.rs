@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::str::FromStr;
+use std::time::Duration;
 
 use serde::de::Error as _;
 use tokio_postgres::Row;
@@ -22,6 +23,9 @@ use domain::key::KeyId;
 const MAX_REFUSED: u32 = 20_000;
 /// Records of a key that are looked through for its last refusal: an earlier one is not the last attempt.
 const MAX_ADMITTED: u32 = 1000;
+
+/// Longest time between a decision and the line of its use.
+pub(crate) const MAX_APPEND_DELAY: Duration = Duration::from_secs(2);
 
 /// A journal, and the part of it that is in the database.
 #[derive(Clone, Debug)]
@@ -144,6 +148,12 @@ impl Statement {
 }
 
 impl JournalRow {
+    /// The time before which all its uses are there: of those that began later, some had just begun, and were not
+    /// shipped.
+    pub(crate) fn whole_until(&self) -> Micros {
+        self.complete_until.before(MAX_APPEND_DELAY)
+    }
+
     fn from_row(row: &Row) -> Result<Self, FleetError> {
         Ok(Self {
             journal: parse(row, 0)?,
